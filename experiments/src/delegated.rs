@@ -1,4 +1,4 @@
-//! The workloads W0, W1 and W2 of 001: rigid, moldable and complex-moldable applications made of a log's jobs.
+//! The workloads W0, W1 and W2 of 001: rigid, moldable and complex-moldable applications derived from a log's jobs.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use rms_model::{ClusterId, Span, Time};
 use rms_sim::workload::draw::Draw;
 use rms_sim::workload::swf::{Cleaned, Cleaning, Record, SwfError, Trace, TraceJob, ZeroRun};
 
-/// Equal clusters but for their speed, two in a city, four in a country (001, §6.1.1 and §6.1.2).
+/// Clusters that differ only in their speed, two in a city, four in a country (001, §6.1.1 and §6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform {
     pub n_clusters: u16,
 }
 
-/// Nodes of each cluster.
+/// The number of nodes of each cluster.
 pub const CLUSTER_NODES: u32 = 128;
 
 impl Platform {
-    /// In ascending order: 001's cluster 1 is the first.
+    /// Returns the clusters in ascending order: 001's cluster 1 is the first.
     pub fn clusters(self) -> impl Iterator<Item = ClusterId> {
         (1..=self.n_clusters).map(ClusterId)
     }
@@ -30,7 +30,7 @@ impl Platform {
         Site { speed_milli: 1000 + 100 * u32::from(idx), city: idx / 2, country: idx / 4 }
     }
 
-    /// What takes `micros` on cluster 1, on each cluster.
+    /// Returns the time on each cluster of work that takes `micros` on cluster 1.
     fn spans(self, micros: u128) -> BTreeMap<ClusterId, Span> {
         let span = |cluster: ClusterId| {
             let millis = micros.div_ceil(u128::from(Platform::site(cluster).speed_milli));
@@ -46,14 +46,15 @@ pub struct Application {
     pub arrival: Time,
     pub model: Model,
     pub execution: Execution,
-    /// Between the change of a view and the request that answers it.
+    /// The time between the change of a view and the request that answers it.
     pub adaptation: Span,
 }
 
 /// How an application selects its resources.
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// Nodes of one cluster, by Amdahl's law. A rigid application has one size and is all parallel (001, §5.2.2).
+    /// Nodes of one cluster, by Amdahl's law. A rigid application has one size and is completely parallel (001,
+    /// §5.2.2).
     OnOne {
         sizes: Sizes,
         amdahl: Amdahl,
@@ -63,7 +64,7 @@ pub enum Model {
     FastestFirst(FastestFirst),
 }
 
-/// The part of its wall time that an application really runs for: at most 1.
+/// The part of its wall time for which an application really runs: at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
     pub numerator: u32,
@@ -71,7 +72,7 @@ pub struct Execution {
 }
 
 impl Application {
-    /// Does it select nodes of several clusters at once?
+    /// Returns whether it selects nodes of several clusters at once.
     pub fn is_complex(&self) -> bool {
         match &self.model {
             Model::OnOne { .. } => false,
@@ -81,7 +82,7 @@ impl Application {
 }
 
 impl Model {
-    /// What a complex application selects of the available nodes; nothing for one that uses a single cluster.
+    /// Returns what a complex application selects of the available nodes; none for one that uses a single cluster.
     pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         match self {
             Model::OnOne { .. } => None,
@@ -92,7 +93,7 @@ impl Model {
 }
 
 impl Execution {
-    /// In whole seconds, at least one.
+    /// Returns the time in whole seconds, at least one.
     pub fn of(self, wall: Span) -> Span {
         let secs = wall.as_millis() / 1000;
         let part = i128::from(secs) * i128::from(self.numerator) / i128::from(self.denominator.max(1));
@@ -100,64 +101,67 @@ impl Execution {
     }
 }
 
-/// Which applications there are.
+/// The mix of applications.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// How often a complex application computes and exchanges.
+    /// How many iterations a complex application has.
     pub iterations: u64,
-    /// The part of the log's jobs that becomes moldable; the others are rigid.
+    /// The part of the log's jobs that becomes moldable; the others become rigid.
     pub p_mo: f64,
     pub complex: Complex,
-    /// Wall times are those that the log's users asked for, not run times with some slack (001, footnote 3).
+    /// Whether wall times are those that the log's users asked for, instead of run times with some slack (001, footnote
+    /// 3).
     pub has_walls_of_log: bool,
 }
 
-/// Where complex-moldable applications come in.
+/// How complex-moldable applications are added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Complex {
     /// W0.
     None,
-    /// W1: one more application, the one of this number (from 1), which adapts with this delay.
+    /// W1: adds one application at this number (from 1), which adapts with this delay.
     Inserted { number: usize, adaptation: Span },
-    /// W2: in the place of this part of the applications.
+    /// W2: replaces this part of the applications.
     Replacing { p_cem: f64 },
 }
 
-/// The part of moldable applications in W0 and in what is derived from it.
+/// The part of moldable applications in W0 and in the workloads derived from it.
 pub const P_MO: f64 = 0.2;
 
 impl Mix {
     pub const W0: Mix = Mix { iterations: CEM_ITERATIONS, p_mo: P_MO, complex: Complex::None, has_walls_of_log: false };
 
-    /// The paper shows the one of number 40; the others are alike.
+    /// The paper shows the application of number 40; the others are similar.
     pub const W1: Mix = Mix { complex: Complex::Inserted { number: 40, adaptation: Span::ZERO }, ..Mix::W0 };
 
     pub fn w2(p_cem: f64) -> Mix {
         Mix { complex: Complex::Replacing { p_cem }, ..Mix::W0 }
     }
 
-    /// W2 as it is run in real time, for 001's Fig. 12: complex applications are as short as the others.
+    /// W2 as it runs in real time, for 001's Fig. 12: complex applications are as short as the others.
     pub fn small_w2(p_cem: f64) -> Mix {
         Mix { iterations: SMALL_CEM_ITERATIONS, ..Mix::w2(p_cem) }
     }
 }
 
-/// 001, Table 1: the parallel part in thousandths, and the most nodes; each for a quarter of the applications.
+/// 001, Table 1: the parallel part in thousandths, and the greatest number of nodes; each for a quarter of the
+/// applications.
 const CLASSES: [(u32, u32); 4] = [(800, 32), (900, 96), (990, 256), (999, 650)];
 
-/// Wall times are run times multiplied by something between these (001, §6.1.1), in thousandths.
+/// Wall times are run times multiplied by a factor between these (001, §6.1.1), in thousandths.
 const SLACK_MILLI: (f64, f64) = (1100.0, 2000.0);
 
-/// 001's CEM application is public in an abstract alone, so its size is ours: an iteration is 20 seconds of one node of
-/// cluster 1 and one exchange of messages. So distance matters, as it did on the authors' platform: a country's clusters
-/// are worth their 10 ms, the other country's are not worth 50 ms. It takes about 38 minutes on a free country.
+/// The details of 001's CEM application are published only in an abstract, so its size is chosen here: an iteration is
+/// 20 seconds of one node of cluster 1 and one exchange of messages. So distance matters, as it did on the authors'
+/// platform: a country's clusters are worth their 10 ms, the other country's are not worth 50 ms. It takes about 38
+/// minutes on a free country.
 const CEM_ITERATIONS: u64 = 60_000;
 const SMALL_CEM_ITERATIONS: u64 = 300;
 const CEM_WORK_MICROS: u64 = 20_000_000;
 const CEM_MESSAGES: u64 = 1;
 
-/// One application a second, after the log's jobs in their order. The same seed draws the same for each job whatever the
-/// mix is, so that mixes differ in nothing but themselves.
+/// Makes one application per second of the log's jobs, in their order. The same seed draws the same numbers for each
+/// job in every mix, so that mixes differ in nothing else.
 pub fn applications(jobs: &[TraceJob], mix: Mix, platform: Platform, seed: u64) -> Vec<Application> {
     let mut draw = Draw::new(seed);
     let mut applications: Vec<Application> = jobs.iter().map(|job| of_job(job, mix, platform, &mut draw)).collect();
@@ -182,7 +186,7 @@ fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Appl
         Complex::Replacing { p_cem } if place_taken_by < p_cem => return complex(mix, platform, drawn),
         Complex::None | Complex::Inserted { .. } | Complex::Replacing { .. } => {}
     }
-    // Microseconds, for the milliseconds of a run by the thousandths of the slack.
+    // Microseconds: the milliseconds of a run times the thousandths of the slack.
     let wall = job.run.as_millis().max(0) as u128 * u128::from(slack);
     let n_nodes = job.n_nodes.max(1);
     let (sizes, parallel) = if is_moldable {
@@ -191,7 +195,7 @@ fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Appl
     } else {
         (Sizes { least: n_nodes, most: n_nodes }, 1000)
     };
-    // Amdahl's law backwards: the log tells how long the job ran on its processors, not on one.
+    // Amdahl's law inverted: the log contains how long the job ran on its processors, not on one.
     let serial = u128::from(1000 - parallel) * u128::from(n_nodes) + u128::from(parallel);
     let on_one = platform.spans(wall * u128::from(n_nodes) * 1000 / serial);
     let amdahl = Amdahl::new(parallel, 1000, on_one).expect("a class is a fraction");
@@ -200,7 +204,7 @@ fn of_job(job: &TraceJob, mix: Mix, platform: Platform, draw: &mut Draw) -> Appl
 
 fn complex(mix: Mix, platform: Platform, slack: u32) -> Application {
     let sites = platform.clusters().map(|cluster| (cluster, Platform::site(cluster))).collect();
-    // Its wall time is to have the slack of the others.
+    // Its wall time gets the slack of the others.
     let iterations = mix.iterations * u64::from(slack) / 1000;
     let (work_micros, messages) = (CEM_WORK_MICROS, CEM_MESSAGES);
     application(Model::Iterative(Iterative { iterations, work_micros, messages, sites }), slack)
@@ -215,28 +219,29 @@ fn slack(draw: &mut Draw) -> u32 {
     draw.between(SLACK_MILLI.0, SLACK_MILLI.1) as u32
 }
 
-/// What a user asked for by the run time, in thousandths: no job runs for longer.
+/// Returns the requested time over the run time, in thousandths: no job runs for longer.
 fn slack_of_log(job: &TraceJob) -> u32 {
     let (wall, run) = (job.wall.as_millis().max(0) as u128, job.run.as_millis().max(1) as u128);
     u32::try_from(wall * 1000 / run).unwrap_or(u32::MAX).max(1000)
 }
 
-/// The jobs of a log that 001 would take: those that ran, each processor a node, cut to the size of a cluster.
+/// Returns the jobs of a log that 001 would take: those that ran, with one node per processor, cut to the size of a
+/// cluster.
 pub fn jobs(log: &Trace) -> Cleaned {
     log.clean(&Cleaning { most_nodes: Some(CLUSTER_NODES), zero_run: ZeroRun::Drop, ..Cleaning::default() })
 }
 
-/// Has it used processors for some time?
+/// Returns whether it has used processors for some time.
 pub fn has_run(record: &Record) -> bool {
     record.run.is_some_and(|run| !run.is_zero()) && (record.allocated > 0 || record.requested > 0)
 }
 
-/// Has it no more processors than a cluster has nodes?
+/// Returns whether it has no more processors than a cluster has nodes.
 pub fn fits_a_cluster(record: &Record) -> bool {
     record.allocated.max(record.requested) <= i64::from(CLUSTER_NODES)
 }
 
-/// The first 200 jobs of the LLNL Atlas log that ran. 001 used version 1.1-cln of the log; this is 2.1-cln.
+/// Returns the first 200 jobs of the LLNL Atlas log that ran. 001 used version 1.1-cln of the log; this is 2.1-cln.
 pub fn first_log() -> Trace {
     read(include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -244,12 +249,13 @@ pub fn first_log() -> Trace {
     )))
 }
 
-/// Those jobs, for 001's platform.
+/// Returns those jobs, for 001's platform.
 pub fn first_jobs() -> Cleaned {
     jobs(&first_log())
 }
 
-/// The first 200 that took at most 7200 processor seconds: for 001's Fig. 12, whose experiment runs in real time.
+/// Returns the first 200 jobs that took at most 7200 processor seconds: for 001's Fig. 12, whose experiment runs in
+/// real time.
 pub fn small_jobs() -> Cleaned {
     jobs(&read(include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -262,10 +268,10 @@ fn read(text: &[u8]) -> Trace {
     log.expect("the log is part of the program, and a test reads it")
 }
 
-/// `n_jobs` consecutive jobs from anywhere in a log, drawn from a seed; all, if there are no more.
+/// Returns `n_jobs` consecutive jobs at a random place in a log; all jobs, if there are not more.
 pub fn window(jobs: &[TraceJob], n_jobs: usize, seed: u64) -> &[TraceJob] {
     let n_places = jobs.len().saturating_sub(n_jobs) + 1;
-    // Another stream than the applications': the same seed must not couple place and slack.
+    // Uses another stream than the applications do: the same seed must not couple place and slack.
     let place = (Draw::new(!seed).uniform() * n_places as f64) as usize;
     &jobs[place.min(n_places - 1)..][..n_jobs.min(jobs.len())]
 }
@@ -296,7 +302,7 @@ mod tests {
                 let Model::OnOne { sizes, amdahl } = &application.model else { panic!("none is complex") };
                 let wall = |cluster| amdahl.wall(ClusterId(cluster), job.n_nodes).expect("it can be used");
                 let run = application.execution.of(wall(1));
-                // Wall times are whole seconds, and so is what is run of them.
+                // Wall times are whole seconds, and so are the times for which they run.
                 let is_near = (run.as_secs_f64() - job.run.as_secs_f64()).abs() <= 1.5;
                 assert!(is_near, "{run:?} {job:?}");
                 assert!(wall(8) <= wall(1) && wall(8).as_secs_f64() >= wall(1).as_secs_f64() / 1.7 - 1.0);

@@ -5,14 +5,14 @@ use std::str::FromStr;
 use rms_model::{Evolution, Span, Stage};
 use thiserror::Error;
 
-/// From and to, both included; all values in it are equally likely.
+/// A range, with both ends included; all values in it are equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub least: u32,
     pub most: u32,
 }
 
-/// Why a text is no range.
+/// Why a text is not a range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no range: write the least and the most, both above 0, as 15-20")]
 pub struct NoRange(String);
@@ -34,10 +34,10 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// More than any experiment needs of anything.
+/// More than any experiment needs.
 const MOST: u32 = 1_000_000;
 
-/// What is drawn for each test.
+/// The ranges from which each test is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranges {
     pub n_apps: Range,
@@ -46,7 +46,7 @@ pub struct Ranges {
     pub stage_nodes: Range,
 }
 
-/// As in the paper.
+/// The ranges of the paper.
 impl Default for Ranges {
     fn default() -> Ranges {
         let range = |least, most| Range { least, most };
@@ -71,7 +71,7 @@ impl EvolvingTests {
         EvolvingTests { state: seed, ranges }
     }
 
-    /// The applications of the next test, in the order of their submission; all are submitted at 0.
+    /// Draws the applications of the next test, in the order of their submission; all are submitted at 0.
     pub fn draw(&mut self) -> Vec<Evolution> {
         (0..self.between(self.ranges.n_apps)).map(|_| self.application()).collect()
     }

@@ -1,4 +1,5 @@
-//! The experiment of 003, §5 (and of 000): evolving applications that are all submitted at once, scheduled in their order.
+//! The experiment of 003, §5 (and of 000): evolving applications that are all submitted at once and scheduled in their
+//! order.
 //!
 //! [`run`] reproduces the papers' Tables 1 and 2 with the `fit` of the production core.
 
@@ -20,7 +21,7 @@ use crate::evolving::{EvolvingTests, Range, Ranges};
 pub use metrics::{JobMetrics, TestMetrics};
 pub use report::{Averages, Report, Spread, Table};
 
-/// What the papers compare. Names of 003, in parentheses those of 000.
+/// The algorithms that the papers compare. Names of 003, in parentheses those of 000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Conservative backfilling of rigid jobs: the peak for the whole time (rigid).
@@ -31,13 +32,13 @@ pub enum Algorithm {
     Mic,
     /// The same with compacting (2X+c).
     MicCompact,
-    /// A stage may last as long as it takes (infX).
+    /// A stage may last for any time (infX).
     Inf,
     /// The same with compacting (infX+c).
     InfCompact,
 }
 
-/// A name that is none of the algorithms'.
+/// A name that is not an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no algorithm: write cbf, nos, mic, mic+c, inf or inf+c")]
 pub struct UnknownAlgorithm(String);
@@ -84,7 +85,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// List scheduling (003, Alg. 2): each application is fitted over the sum of the earlier ones, which do not move.
+/// List scheduling (003, Alg. 2): fits each application above the sum of the earlier ones, which do not move.
 ///
 /// # Errors
 /// An application that needs more nodes than there are.
@@ -104,12 +105,12 @@ pub fn schedule(algorithm: Algorithm, capacity: u32, apps: &[Evolution]) -> Resu
     apps.iter().map(place).collect()
 }
 
-/// What is run.
+/// The parameters of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experiment {
     pub n_tests: u32,
     pub seed: u64,
-    /// The papers do not say how many; 100 reproduces their tables.
+    /// The number of nodes. The papers do not give it; 100 reproduces their tables.
     pub capacity: u32,
     pub ranges: Ranges,
 }
@@ -120,7 +121,7 @@ impl Default for Experiment {
     }
 }
 
-/// Why an experiment can not be run.
+/// Why an experiment cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ExperimentError {
     #[error("{capacity} nodes are too few: a stage may need {largest}")]
@@ -131,10 +132,9 @@ pub enum ExperimentError {
     NoTests,
 }
 
-/// Schedules every test by every algorithm. `clock` is any clock that only goes forward; it measures, and decides
-/// nothing.
+/// Schedules every test with every algorithm. `clock` is any monotonic clock; it only measures.
 ///
-/// # Errors
+/// An experiment without tests, or with too few nodes for some application.
 /// An experiment that has no tests, or too few nodes for some application.
 pub fn run(experiment: Experiment, mut clock: impl FnMut() -> Duration) -> Result<Report, ExperimentError> {
     let Experiment { n_tests, seed, capacity, ranges } = experiment;
@@ -181,7 +181,7 @@ mod tests {
         (Algorithm::InfCompact, [1.7, 0.60, 65.0, 0.62, 0.60, 0.54, 13.1, 5.5, 1.65]),
     ];
 
-    /// Within the tolerances: 1.5 points of percentages, 0.02 of ratios.
+    /// Checks within the tolerances: 1.5 points of percentages, 0.02 of ratios.
     fn check(seed: u64) {
         let report = run(Experiment { seed, ..Experiment::default() }, || Duration::ZERO).expect("it can be run");
         for (algorithm, expected) in ROWS {

@@ -1,6 +1,7 @@
-//! The evaluation of 004: static backfill against slowdown-driven sharing of nodes, on the same jobs.
+//! The evaluation of 004: static backfill compared with slowdown-driven sharing of nodes, on the same jobs.
 //!
-//! Both are the policy `slowdown` of the production core. Static backfill is its cut-off 0, at which nobody lends.
+//! Both are the policy `slowdown` of the production core. Static backfill is its cut-off 0, at which no job lends
+//! cores.
 
 mod jobs;
 mod measured;
@@ -16,7 +17,7 @@ pub use jobs::SharedJobs;
 pub use measured::{Category, Day, Measured, RUN_TIMES, SIZES, categories, days};
 pub use paper::{Paper, Printed};
 
-/// What all runs that are compared have in common.
+/// What all compared runs have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Study {
     pub n_nodes: u32,
@@ -25,35 +26,35 @@ pub struct Study {
     pub queue_depth: u32,
     /// The least time between two passes.
     pub interval: Span,
-    /// By which the scheduler estimates run times.
+    /// The model by which the scheduler estimates run times.
     pub estimate: RuntimeModel,
-    /// Which jobs are malleable is drawn from here.
+    /// The seed that decides which jobs are malleable.
     pub seed: u64,
 }
 
-/// One run.
+/// The parameters of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
     pub policy: Policy,
     pub cut_off: MaxSlowdown,
-    /// How fast jobs really go on with some of their cores.
+    /// How fast jobs really run with some of their cores.
     pub model: RuntimeModel,
     pub factor: Ratio,
     pub max_mates: u32,
     pub max_sharers: u32,
-    /// Percent of jobs that may lend and borrow.
+    /// The percentage of jobs that may lend and borrow.
     pub malleable_pct: u32,
-    /// What the scheduler plans with.
+    /// The run times with which the scheduler plans.
     pub run_times: RunTimes,
 }
 
 impl Variant {
-    /// Static backfill, with which 004 compares.
+    /// Returns static backfill, with which 004 compares.
     pub fn fixed() -> Variant {
         Variant { cut_off: MaxSlowdown::At(nothing()), ..Variant::default() }
     }
 
-    /// Does nobody lend?
+    /// Returns whether no job lends.
     pub fn is_static(&self) -> bool {
         self.cut_off == MaxSlowdown::At(nothing()) || self.policy != Policy::Slowdown
     }
@@ -80,7 +81,7 @@ fn nothing() -> Ratio {
 }
 
 impl Study {
-    /// All jobs under one variant; `progress` is told from time to time how many have ended.
+    /// Runs all jobs with one variant; `progress` is called from time to time with the number of jobs that have ended.
     ///
     /// # Errors
     /// Jobs that never start.
@@ -109,7 +110,7 @@ impl Study {
         batch.paced_by(variant.model).planned_by(variant.run_times).run(progress)
     }
 
-    /// All jobs, two to a core wherever they would have to wait; nobody chooses who shares with whom.
+    /// Runs all jobs, two to a core wherever they would have to wait; no policy chooses which jobs share.
     pub fn oversubscribe(&self, trace: &[TraceJob], model: RuntimeModel) -> Summary {
         oversubscribed::Cluster::new(self, trace, model).run()
     }

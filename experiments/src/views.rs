@@ -1,8 +1,10 @@
-//! The evaluation of 001: external launchers that select their resources from views, beside a server that is given all sizes.
+//! The evaluation of 001: external launchers that select their resources from views, compared with a server that is
+//! given all sizes.
 //!
-//! Both systems are the production core in virtual time. With [`System::Views`] model launchers subscribe to it, run the
-//! scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`] each
-//! application lists every size at once, as with OAR, and the core's built-in launcher chooses. Nothing here schedules.
+//! Both systems are the production core in virtual time. With [`System::Views`] model launchers subscribe to it, run
+//! the scheduling functions of real launchers on the views it sends, and send requests back. With [`System::Listed`]
+//! each application lists every size at once, as with OAR, and the core's built-in launcher chooses. Nothing here
+//! schedules.
 
 mod assumption;
 mod claims;
@@ -30,25 +32,25 @@ pub use outcome::{Cost, Messages, Outcome, Ran};
 pub use report::{Metric, Report};
 pub use share::{ShareCase, ShareValues, cases as share_cases};
 
-/// Who selects the resources.
+/// Where resources are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
-    /// Launchers, from the views they are sent (001: NDRMS).
+    /// By launchers, from the views they are sent (001: NDRMS).
     Views,
-    /// The server, from the list of all sizes of each application (001: an OAR-like RMS).
+    /// By the server, from the list of all sizes of each application (001: an OAR-like RMS).
     Listed,
 }
 
-/// Which launchers hear of changes. The paper leaves it open; with listed sizes there are none.
+/// Which launchers are told of changes. The paper leaves it open; with listed sizes there are no launchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// All that have not started, as the core tells them.
+    /// All that have not started, as the core does it.
     ByAll,
-    /// Those that have sent a request; the others do not listen after their first view (RULES R7).
+    /// Those that have sent a request; the others ignore changes after their first view (RULES R7).
     ByQueued,
 }
 
-/// What is run.
+/// The parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment<'a> {
     pub system: System,
@@ -57,20 +59,20 @@ pub struct Experiment<'a> {
     pub clusters: &'a [(ClusterId, u32)],
     /// In the order of their arrival at one instant.
     pub applications: &'a [Application],
-    /// Ghosts are the launchers' business: the listed system frees nodes at once.
+    /// Ghosts exist only for launchers: the listed system frees nodes at once.
     pub fair_start: Span,
     pub resched_timer: Span,
-    /// Changed, to see what hangs on it.
+    /// An assumption that is changed, to see what depends on it.
     pub assumption: Option<Assumption>,
 }
 
 impl Experiment<'_> {
-    /// What is time 0 to the experiment. The server is up by then, and the pass that it wants when it starts is over.
+    /// Returns time 0 of the experiment. By then the server is up, and the pass at its start is over.
     fn begin(&self) -> Time {
         Time::EPOCH + self.resched_timer
     }
 
-    /// When each application arrives, by the server's clock.
+    /// Returns when each application arrives, by the server's clock.
     fn arrivals(&self) -> impl Iterator<Item = (Time, Happening)> + '_ {
         let arrival = |(application, Application { arrival, .. }): (usize, &Application)| {
             (self.begin() + arrival.since(Time::EPOCH), Happening::Arrived { application })
@@ -81,10 +83,10 @@ impl Experiment<'_> {
 
 /// The re-scheduling timer of the paper's experiments (001, §6.1).
 pub const RESCHED_TIMER: Span = Span::from_secs(1);
-/// The fair-start delay of those that do not vary it.
+/// The fair-start delay of experiments that do not vary it.
 pub const FAIR_START: Span = Span::from_secs(5);
 
-/// Why an experiment came to no end.
+/// Why an experiment did not finish.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ViewsError {
     #[error("the server refused what application {application} asked for")]
@@ -97,11 +99,11 @@ pub enum ViewsError {
     Starved { at: Time, applications: Vec<usize> },
 }
 
-/// Runs an experiment to its end. `clock` is any clock that only goes forward, best one of the CPU time of this thread:
-/// it measures, and decides nothing.
+/// Runs an experiment to its end. `clock` is any monotonic clock, ideally of the CPU time of this thread: it only
+/// measures.
 ///
 /// # Errors
-/// An application that can not be run.
+/// An application that cannot be run.
 pub fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     match experiment.system {
         System::Views => told::run(experiment, clock),
@@ -109,7 +111,7 @@ pub fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> 
     }
 }
 
-/// What happens at one instant, in this order; of one kind in the order of the applications (RULES S1).
+/// The events of one instant, in this order; those of one kind are in the order of the applications (RULES S1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     Done {
@@ -118,7 +120,7 @@ enum Happening {
     Arrived {
         application: usize,
     },
-    /// A launcher has chosen what to ask for.
+    /// A launcher has chosen its request.
     Adapted {
         application: usize,
     },

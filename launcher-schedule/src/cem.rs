@@ -9,7 +9,7 @@ use super::{Proposal, Sight, wall_of};
 /// Nodes by cluster; clusters without nodes may be left out.
 pub type NodeCounts = BTreeMap<ClusterId, u32>;
 
-/// What an application selects of the nodes that are available, and how long it takes with them (001: f′).
+/// What an application selects of the available nodes, and how long it takes with them (001: f′).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// At most as many on each cluster as are available.
@@ -18,12 +18,12 @@ pub struct Selection {
     pub wall: Span,
 }
 
-/// The selection that completes first (001, Algorithm 2). `select` gets the nodes available on each cluster; `None` from
-/// it means that it can not use those. It may be slow: it is called a few times for each change-point of the view, and
-/// never for those that can not be better.
+/// Returns the selection that completes first (001, Algorithm 2). `select` gets the nodes available on each cluster;
+/// `None` from it means that it cannot use those. It may be slow: it is called a few times for each change-point of the
+/// view, and never for change-points that cannot be better.
 ///
-/// At each change-point the available nodes of *all* clusters are read again. As printed, only those of the cluster that
-/// changes are, so values that a failed attempt has lowered stay low, and better requests are missed.
+/// At each change-point the available nodes of *all* clusters are read again. As printed, only those of the cluster
+/// that changes are read, so values that a failed attempt has lowered stay low, and better requests are missed.
 pub fn propose(
     sight: &Sight<'_>,
     now: Time,
@@ -35,7 +35,7 @@ pub fn propose(
         if best.as_ref().is_some_and(|best| best.completion() < start) {
             break;
         }
-        // All clusters are read, so a second one that changes at this time shows nothing new.
+        // All clusters are read, so a second cluster that changes at this time gives nothing new.
         if visited.replace(start) == Some(start) {
             continue;
         }
@@ -51,7 +51,7 @@ pub fn propose(
                 }
                 break;
             }
-            // A selection beyond what is available would never end.
+            // A selection beyond the available nodes would lead to an endless loop.
             let lowers = missing.iter().any(|(cluster, n_free)| available.get(cluster).is_some_and(|n| n_free < n));
             if !lowers {
                 break;
@@ -62,7 +62,7 @@ pub fn propose(
     best
 }
 
-/// The clusters on which the selected nodes are not free for so long, with the nodes that are.
+/// Returns the clusters on which the selected nodes are not free for `wall`, with the number of nodes that are.
 fn missing(sight: &Sight<'_>, nodes: &NodeCounts, start: Time, wall: Span) -> NodeCounts {
     let n_free = |(cluster, n_nodes): (&ClusterId, &u32)| {
         let n_free = sight.free(*cluster, start, wall);
@@ -75,16 +75,16 @@ fn missing(sight: &Sight<'_>, nodes: &NodeCounts, start: Time, wall: Span) -> No
 /// further cluster: a selection function for [`propose`].
 #[derive(Clone, Debug)]
 pub struct FastestFirst {
-    /// What one node of speed 1 takes.
+    /// The time that one node of speed 1 takes.
     pub work: Span,
     /// Thousandths of speed 1. Clusters that are not listed are not used.
     pub speed_milli: BTreeMap<ClusterId, u32>,
-    /// What each cluster after the first costs.
+    /// The cost of each cluster after the first.
     pub latency: Span,
 }
 
 impl FastestFirst {
-    /// All available nodes of the clusters with most speed, of as many clusters as take the least time; of equals
+    /// Returns all available nodes of the fastest clusters, of as many clusters as take the least time; among equals
     /// the fewest clusters.
     pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         let power = |cluster: &ClusterId, n_nodes: u32| {

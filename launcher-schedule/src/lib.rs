@@ -1,8 +1,8 @@
 //! Application-side scheduling: which request to send for a view (001, §5.2 and appendix A).
 //!
-//! Every function here is pure: it reads what a launcher sees and says what to ask for. All of them minimise the
-//! completion time; among equal completions the earlier start wins, then the smaller cluster id, then more nodes.
-//! Nodes are whole, times absolute, wall times rounded up to whole seconds.
+//! Every function here is pure: it reads a launcher's view and returns what to request. All of them minimise the
+//! completion time; among equal completions the earlier start wins, then the smaller cluster id, then more nodes. Nodes
+//! are whole, times absolute, wall times rounded up to whole seconds.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -51,18 +51,18 @@ struct Cluster<'a> {
 /// A request, and when it would start if the view did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Nodes by cluster, and the wall time to ask for.
+    /// Nodes by cluster, and the wall time to request.
     pub request: Request,
-    /// The estimate; the server alone knows what the others ask for.
+    /// The estimated start; only the server knows the requests of others.
     pub start: Time,
-    /// What it takes of each node; without cores, all of it.
+    /// What the request takes of each node; without cores, the whole node.
     pub slice: Slice,
 }
 
 static FREE: Profile = Profile::new();
 
 impl<'a> Sight<'a> {
-    /// `nodes` names the clusters to use; one that `view` does not have is free.
+    /// Creates a sight of the clusters in `nodes`; a cluster that is not in `view` is free.
     pub fn new(nodes: &BTreeMap<ClusterId, u32>, view: &'a View) -> Sight<'a> {
         let cluster = |(cluster, n_nodes): (&ClusterId, &u32)| {
             let occupied = view.get(cluster).unwrap_or(&FREE);
@@ -71,31 +71,31 @@ impl<'a> Sight<'a> {
         Sight { clusters: nodes.iter().map(cluster).collect() }
     }
 
-    /// The clusters that are seen, each with how many nodes it has and when they are busy.
+    /// Creates a sight of clusters, each with its number of nodes and when they are busy.
     pub fn of(clusters: impl IntoIterator<Item = (ClusterId, u32, &'a Profile)>) -> Sight<'a> {
         let cluster = |(cluster, n_nodes, occupied)| (cluster, Cluster { n_nodes: i64::from(n_nodes), occupied });
         Sight { clusters: clusters.into_iter().map(cluster).collect() }
     }
 
-    /// The same, of one cluster alone.
+    /// Returns the same sight for one cluster alone.
     fn only(&self, cluster: ClusterId) -> Sight<'a> {
         Sight { clusters: self.clusters.get(&cluster).map(|seen| (cluster, *seen)).into_iter().collect() }
     }
 
-    /// Nodes of `cluster` that stay free from `from` for `span`; 0 if the cluster is not seen.
+    /// Returns how many nodes of `cluster` stay free from `from` for `span`; 0 if the cluster is not seen.
     pub fn free(&self, cluster: ClusterId, from: Time, span: Span) -> u32 {
         self.clusters.get(&cluster).map_or(0, |cluster| cluster.free(from, from + span))
     }
 
-    /// When so many nodes of `cluster` are first free for `span`; `None` if the cluster is too small.
+    /// Returns when `n_nodes` nodes of `cluster` are first free for `span`; `None` if the cluster is too small.
     pub fn first_hole(&self, cluster: ClusterId, n_nodes: u32, span: Span, now: Time) -> Option<Time> {
         let cluster = self.clusters.get(&cluster)?;
         let hole = cluster.occupied.first_hole(cluster.n_nodes, i64::from(n_nodes), span, now)?;
         Some(hole.start)
     }
 
-    /// The times from `now` on at which the occupation of any cluster changes, with the cluster that does: in
-    /// ascending time, then cluster. `now` is there for every cluster.
+    /// Returns the times from `now` on at which the occupation of any cluster changes, with that cluster: ordered by
+    /// time, then cluster. `now` is included for every cluster.
     fn change_points(&self, now: Time) -> impl Iterator<Item = (Time, ClusterId)> + '_ {
         let points =
             |(cluster, seen): (&ClusterId, &Cluster<'a>)| (*cluster, seen.occupied.change_points(now).peekable());
@@ -122,12 +122,12 @@ impl Cluster<'_> {
 }
 
 impl Proposal {
-    /// Whole nodes.
+    /// Creates a proposal of whole nodes.
     pub fn of_nodes(request: Request, start: Time) -> Proposal {
         Proposal { request, start, slice: Slice::default() }
     }
 
-    /// When the wall time would be over.
+    /// Returns when the wall time would be over.
     pub fn completion(&self) -> Time {
         self.start + self.request.wall
     }
@@ -136,7 +136,8 @@ impl Proposal {
 /// The resolution of computed wall times.
 const WALL_UNIT: Span = Span::from_secs(1);
 
-/// `numerator / denominator` milliseconds, rounded up to whole seconds; never nothing, never more than can be asked for.
+/// Returns `numerator / denominator` milliseconds, rounded up to whole seconds; never zero, and never more than can be
+/// requested.
 fn wall_of(numerator: u128, denominator: u128) -> Span {
     let unit = WALL_UNIT.as_millis() as u128;
     let n_units = numerator.div_ceil((denominator * unit).max(1)).max(1);

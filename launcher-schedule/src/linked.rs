@@ -1,7 +1,8 @@
-//! A selection function for iterative applications that reads how far its clusters are from each other (001: ICINFO).
+//! A selection function for iterative applications that considers how far its clusters are from each other (001:
+//! ICINFO).
 //!
-//! The model is that of [`tiers`](super::tiers), with the links that are known in place of cities and countries: an
-//! iteration divides its work by all speed, then exchanges messages over the slowest link between its clusters.
+//! The model is that of [`tiers`](super::tiers), with known links in place of cities and countries: an iteration
+//! divides its work by the sum of the speeds, then exchanges messages over the slowest link between its clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +11,14 @@ use rms_model::ClusterId;
 use super::cem::{NodeCounts, Selection};
 use super::wall_of;
 
-/// An application that computes and exchanges in turns: pass [`Linked::select`] to [`super::cem::propose`].
+/// An application that alternately computes and exchanges: pass [`Linked::select`] to [`super::cem::propose`].
 #[derive(Clone, Debug)]
 pub struct Linked {
-    /// What it does.
+    /// Its iterations.
     pub turns: Turns,
     /// The clusters that can be used, each with its speed in thousandths of speed 1.
     pub speed_milli: BTreeMap<ClusterId, u32>,
-    /// What is known to lie between two clusters, the smaller id first. Clusters without a link between them are not used
+    /// The known links between two clusters, the smaller id first. Clusters without a link between them are not used
     /// together.
     pub links: BTreeMap<(ClusterId, ClusterId), Link>,
 }
@@ -25,7 +26,7 @@ pub struct Linked {
 /// The iterations of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// How many there are.
+    /// The number of iterations.
     pub iterations: u64,
     /// Microseconds that one node of speed 1 takes for one iteration.
     pub work_micros: u64,
@@ -35,19 +36,19 @@ pub struct Turns {
     pub kilobytes: u64,
 }
 
-/// What lies between two clusters.
+/// The link between two clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// One way, in microseconds.
+    /// In one direction, in microseconds.
     pub latency_micros: u32,
-    /// Megabits in a second; 0 is unknown, and takes no time.
+    /// Megabits per second; 0: unknown, and counted as no time.
     pub bandwidth_mbit: u32,
 }
 
 impl Linked {
-    /// All available nodes of one cluster, or of as many as are worth the slowest link between them: to each cluster, and
-    /// for each link that is the slowest to be used, those with most speed are added that have no slower link to any of the
-    /// others. Of equals the fewest clusters.
+    /// Returns all available nodes of one cluster, or of as many clusters as are worth the slowest link between them:
+    /// to each cluster, and for each link that may be the slowest one used, it adds the fastest clusters that have no
+    /// slower link to any of the others. Among equals the fewest clusters win.
     pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         let speed = |cluster: &ClusterId| self.speed_milli.get(cluster).copied().unwrap_or(0);
         let mut usable: Vec<(u128, ClusterId)> = available
@@ -63,7 +64,7 @@ impl Linked {
         selections.min_by_key(|selection| (selection.wall, selection.nodes.len()))
     }
 
-    /// What an exchange between two clusters takes, in microseconds; `None` if nothing is known of a link.
+    /// Returns how long an exchange between two clusters takes, in microseconds; `None` if no link is known.
     fn between(&self, one: ClusterId, other: ClusterId) -> Option<u128> {
         let link = self.links.get(&(one.min(other), one.max(other)))?;
         Some(self.turns.exchange(*link))
@@ -94,11 +95,11 @@ impl Linked {
 }
 
 impl Turns {
-    /// What the exchange of one iteration takes over a link, in microseconds.
+    /// Returns how long the exchange of one iteration takes over a link, in microseconds.
     fn exchange(&self, link: Link) -> u128 {
         let latency = u128::from(self.messages) * u128::from(link.latency_micros);
         let bits = u128::from(self.kilobytes) * 8000;
-        // A megabit in a second is a bit in a microsecond.
+        // A megabit per second is a bit per microsecond.
         latency + bits.checked_div(link.bandwidth_mbit.into()).unwrap_or(0)
     }
 }
@@ -109,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Clusters 0 and 1 lie side by side, 2 is further away, and nothing is known of 3, which is the fastest.
+    /// Clusters 0 and 1 are close to each other, 2 is further away, and no link to 3, the fastest, is known.
     fn application(messages: u64, kilobytes: u64) -> Linked {
         let link = |latency_micros, bandwidth_mbit| Link { latency_micros, bandwidth_mbit };
         let between = |one, other| (ClusterId(one), ClusterId(other));
@@ -135,11 +136,12 @@ mod tests {
         };
         // 3.2 s of work: 0.2 s on 16 times speed 1, 0.267 s on 12, 0.4 s on 8.
         check(0, 0, &[0, 1, 2], 20);
-        // 20 ms over the link between 1 and 2 are less than what the nodes of 1 save, as four times as much is.
+        // 20 ms over the link between 1 and 2 are less than the time that the nodes of 1 save; so are four times as
+        // much.
         check(1, 0, &[0, 1, 2], 22);
         check(4, 0, &[0, 1, 2], 28);
         check(8, 0, &[0, 2], 35);
-        // Ten megabytes take 0.8 s over the thin link, 0.08 s over the wide one, and no time that is known over the third.
+        // Ten megabytes take 0.8 s over the narrow link, 0.08 s over the wide one, and no known time over the third.
         check(0, 10_000, &[0, 2], 27);
         check(20, 0, &[2], 40);
     }

@@ -7,33 +7,34 @@ use thiserror::Error;
 
 use super::{Proposal, Sight, wall_of};
 
-/// How long an application runs. More nodes must never take longer; [`Table`] is for those where they do.
+/// How long an application runs. More nodes must never take longer; use [`Table`] where they do.
 pub trait WallTime {
-    /// For `n_nodes` nodes, at least 1, of `cluster`; `None` if the application can not use that cluster.
+    /// Returns the wall time on `n_nodes` nodes, at least 1, of `cluster`; `None` if the application cannot use that
+    /// cluster.
     fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span>;
 }
 
 /// How many nodes an application can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Fewer nodes are not enough.
+    /// The least number of nodes that is enough.
     pub least: u32,
-    /// More nodes would not be used.
+    /// The greatest number of nodes that would be used.
     pub most: u32,
 }
 
 impl Sizes {
-    /// As many as there are, but not fewer than `least`.
+    /// Allows any number of nodes that is at least `least`.
     pub fn at_least(least: u32) -> Sizes {
         Sizes { least, most: u32::MAX }
     }
 }
 
-/// The cluster and the number of its nodes that complete first (001, Algorithm 1). `None` if no cluster that the
-/// application can use has enough nodes.
+/// Returns the cluster and the number of its nodes that complete first (001, Algorithm 1). `None` if no cluster that
+/// the application can use has enough nodes.
 ///
-/// It visits the change-points of the view in turn, and at each asks for all that is free, then for what is free for as
-/// long as that takes, until it fits; later ones than the best completion can not be better.
+/// It visits the change-points of the view in order, and at each tries all free nodes, then those that are free for as
+/// long as that takes, until it fits; change-points later than the best completion cannot be better.
 pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl WallTime) -> Option<Proposal> {
     let mut best: Option<Proposal> = None;
     for (start, cluster) in sight.change_points(now) {
@@ -41,7 +42,7 @@ pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl Wa
             break;
         }
         let seen = &sight.clusters[&cluster];
-        // Algorithm 1 forgets the application's own maximum (A2 of the errata; 5.2.1 has it).
+        // Algorithm 1 ignores the application's own maximum (A2 of the errata; 5.2.1 has it).
         let mut n_nodes = seen.free_at(start).min(sizes.most);
         while n_nodes >= sizes.least.max(1) {
             let Some(wall) = application.wall(cluster, n_nodes) else { break };
@@ -59,20 +60,21 @@ pub fn propose(sight: &Sight<'_>, now: Time, sizes: Sizes, application: &impl Wa
     best
 }
 
-/// Nodes of one shape: all of each, or a slice.
+/// Nodes in one shape: whole nodes, or a slice of each.
 #[derive(Clone, Debug)]
 pub struct Shape<'a> {
     /// Without cores: whole nodes.
     pub slice: Slice,
-    /// When there is room for how many.
+    /// How many fit, and when.
     pub sight: Sight<'a>,
-    /// How many cores each has, by cluster; others are not used.
+    /// How many cores each node has, by cluster; other clusters are not used.
     pub cores: BTreeMap<ClusterId, u32>,
 }
 
-/// The shape, the cluster and the number of its nodes that complete first, where the application counts cores: so do
-/// `sizes`, and so does its wall time. Among equal completions the earlier start wins, then fewer cores, then fewer
-/// nodes. Whether the room that several nodes have is on the same ones throughout is for the server to find.
+/// Returns the shape, the cluster and the number of its nodes that complete first, for an application that counts
+/// cores: `sizes` and its wall time are in cores. Among equal completions the earlier start wins, then fewer cores,
+/// then fewer nodes. Whether the free parts of several nodes stay on the same ones throughout is for the server to find
+/// out.
 pub fn propose_cores(shapes: &[Shape<'_>], now: Time, sizes: Sizes, application: &impl WallTime) -> Option<Proposal> {
     let of_shape = |shape: &Shape<'_>| {
         let of_cluster = |(cluster, cores): (&ClusterId, &u32)| {
@@ -91,7 +93,7 @@ pub fn propose_cores(shapes: &[Shape<'_>], now: Time, sizes: Sizes, application:
     all.min_by_key(rank).map(|(_, best)| best)
 }
 
-/// An application that counts cores, on nodes that have so many each.
+/// An application that counts cores, on nodes with a given number of cores each.
 struct ByCores<'a, A> {
     application: &'a A,
     cores: u32,
@@ -111,7 +113,7 @@ pub struct Amdahl {
     on_one: BTreeMap<ClusterId, Span>,
 }
 
-/// Why a number is not the parallel part of a program.
+/// Why a number is not a valid parallel fraction of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{numerator}/{denominator} is not a part: write a fraction from 0 to 1")]
 pub struct NoFraction {
@@ -120,8 +122,8 @@ pub struct NoFraction {
 }
 
 impl Amdahl {
-    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of each cluster that can
-    /// be used.
+    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of each cluster that
+    /// can be used.
     ///
     /// # Errors
     /// The fraction is more than 1, or its denominator is 0.
@@ -151,7 +153,7 @@ pub struct Downey {
     on_one: BTreeMap<ClusterId, Span>,
 }
 
-/// Why numbers are no model of Downey's.
+/// Why numbers are not valid in Downey's model.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum NoDowney {
     /// The average parallelism.
@@ -175,7 +177,7 @@ impl Downey {
         Ok(Downey { average, sigma, on_one })
     }
 
-    /// How much faster `n_nodes` nodes are than one.
+    /// Returns how much faster `n_nodes` nodes are than one.
     pub fn speed_up(&self, n_nodes: u32) -> f64 {
         let (n, a, sigma) = (f64::from(n_nodes.max(1)), self.average, self.sigma);
         let speed_up = if sigma <= 1.0 {
@@ -198,7 +200,7 @@ impl Downey {
 impl WallTime for Downey {
     fn wall(&self, cluster: ClusterId, n_nodes: u32) -> Option<Span> {
         let on_one = self.on_one.get(&cluster)?.as_millis().max(0);
-        // A float holds every millisecond of a century. Rounding up may add one, never take one.
+        // A float represents every millisecond of a century. Rounding up may add one, never subtract one.
         let millis = (on_one as f64 / self.speed_up(n_nodes)).ceil().max(0.0);
         Some(wall_of(millis as u128, 1))
     }
@@ -212,11 +214,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// The size that completes first; each listed one is tried at its first hole.
+    /// Returns the size that completes first; each listed one is tried at its first hole.
     pub fn propose(&self, sight: &Sight<'_>, now: Time) -> Option<Proposal> {
         let mut best: Option<Proposal> = None;
         for (cluster, walls) in &self.walls {
-            // More nodes first: of equals the first is kept.
+            // More nodes first: among equals the first is kept.
             for (n_nodes, wall) in walls.iter().rev().filter(|(n_nodes, _)| **n_nodes > 0) {
                 let Some(start) = sight.first_hole(*cluster, *n_nodes, *wall, now) else { continue };
                 let proposal = Proposal::of_nodes(Request::on_one(*cluster, *n_nodes, *wall), start);
@@ -288,7 +290,7 @@ mod tests {
         };
         assert_eq!(propose(0), (4, 0));
         assert_eq!(propose(49), (4, 49));
-        // One node now completes as early as four later; it starts first.
+        // One node completes now as early as four later; it starts first.
         assert_eq!(propose(50), (1, 0));
     }
 }

@@ -6,7 +6,7 @@ use rms_model::{ClusterId, Request, Span, Time};
 
 use super::{Proposal, Sight};
 
-/// The cluster on which `n_nodes` nodes complete first. `walls` has the wall time for each cluster that can be
+/// Returns the cluster on which `n_nodes` nodes complete first. `walls` has the wall time for each cluster that can be
 /// used. `None` if all of them are too small.
 pub fn propose(sight: &Sight<'_>, now: Time, n_nodes: u32, walls: &BTreeMap<ClusterId, Span>) -> Option<Proposal> {
     let on_cluster = |(cluster, wall): (&ClusterId, &Span)| {

@@ -1,7 +1,7 @@
 //! A selection function for iterative applications whose iterations wait for the slowest link (001's CEM application).
 //!
-//! 001 says only what its function respects; this is the model that is assumed here: an iteration divides its work by
-//! all speed, then exchanges messages over the longest distance between its nodes, with bandwidth to spare.
+//! 001 describes only what its function considers; the model assumed here is: an iteration divides its work by the sum
+//! of the speeds, then exchanges messages over the longest distance between its nodes, without a limit of bandwidth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use rms_model::ClusterId;
 use super::cem::{NodeCounts, Selection};
 use super::wall_of;
 
-/// An application that computes and exchanges in turns: pass [`Iterative::select`] to [`super::cem::propose`].
+/// An application that alternately computes and exchanges: pass [`Iterative::select`] to [`super::cem::propose`].
 #[derive(Clone, Debug)]
 pub struct Iterative {
-    /// How many turns there are.
+    /// The number of iterations.
     pub iterations: u64,
     /// Microseconds that one node of speed 1 takes for one iteration.
     pub work_micros: u64,
@@ -23,7 +23,7 @@ pub struct Iterative {
     pub sites: BTreeMap<ClusterId, Site>,
 }
 
-/// How fast a cluster is, and where.
+/// The speed and the location of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Thousandths of speed 1.
@@ -34,14 +34,14 @@ pub struct Site {
     pub country: u16,
 }
 
-/// How far a message has to go, in microseconds.
+/// The latency of a message by distance, in microseconds.
 const IN_A_CITY: u64 = 5_000;
 const IN_A_COUNTRY: u64 = 10_000;
 const ANYWHERE: u64 = 50_000;
 
 impl Iterative {
-    /// All available nodes of one cluster, of one city, of one country or of all, whichever takes the least time; of
-    /// equals the first in this order.
+    /// Returns all available nodes of one cluster, of one city, of one country or of all, whichever takes the least
+    /// time; among equals the first in this order.
     pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         let usable: Vec<(ClusterId, u32, Site)> = available
             .iter()
@@ -80,7 +80,7 @@ impl Iterative {
         }
         let exchange = u128::from(self.messages) * u128::from(latency_micros);
         let turn = (u128::from(self.work_micros) * 1000).saturating_add(exchange.saturating_mul(power));
-        // Microseconds by power; a thousandth of it is milliseconds.
+        // Microseconds by speed; a thousandth of it is milliseconds.
         let wall = wall_of(turn.saturating_mul(u128::from(self.iterations)), power * 1000);
         Some(Selection { nodes, wall })
     }

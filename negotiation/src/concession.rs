@@ -1,4 +1,4 @@
-//! Whether a proposal takes back what the same end has conceded.
+//! Checks whether a proposal takes back a concession of the same end.
 
 use rms_model::{Span, Time};
 
@@ -6,8 +6,8 @@ use crate::error::{Breach, Worse};
 use crate::subject::Side;
 use crate::template::{Item, ItemStatus, Template};
 
-/// What makes `later` worse for the other end than `earlier`, both by `sender`; `answered` is the other end's proposal
-/// between them. Without this rule two ends could go round in circles forever.
+/// Returns what makes `later` worse for the other end than `earlier`, both by `sender`; `answered` is the other end's
+/// proposal between them. Without this rule two ends could negotiate in circles forever.
 pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &Template) -> Option<Breach> {
     let gives = sender == later.direction().giver();
     let rows = earlier.items().iter().zip(answered.items()).zip(later.items());
@@ -17,7 +17,8 @@ pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &
     })
 }
 
-/// Who gives may not take an offer back; but what the taker refused is refused for good, and need not be held.
+/// Checks an offer of the giver, who may not take it back; but an item that the taker refused is refused for good, and
+/// need not be offered any longer.
 fn worse_offer(before: &Item, answer: &Item, now: &Item) -> Option<Worse> {
     if now.status == ItemStatus::Refused {
         let was_wanted = before.status != ItemStatus::Refused && answer.status != ItemStatus::Refused;
@@ -38,7 +39,7 @@ fn worse_offer(before: &Item, answer: &Item, now: &Item) -> Option<Worse> {
     ])
 }
 
-/// Who takes may not demand more; demanding something no more is a concession.
+/// Checks a demand of the taker, who may not demand more; dropping a demand is a concession.
 fn worse_demand(before: &Item, now: &Item) -> Option<Worse> {
     if now.status == ItemStatus::Refused {
         return None;
@@ -53,7 +54,7 @@ fn worse_demand(before: &Item, now: &Item) -> Option<Worse> {
         (for_long(terms.duration) > for_long(then.duration), Worse::Duration),
         (forever(terms.give_back_by) > forever(then.give_back_by), Worse::GiveBack),
         (forever(terms.deadline) < forever(then.deadline), Worse::Deadline),
-        // Its upper bound may come down with the quantity: wanting less does no harm.
+        // The upper bound may decrease with the quantity: wanting less does no harm.
         (terms.least > then.least, Worse::Range),
         (!terms.sizes.covers(&then.sizes), Worse::Sizes),
     ])

@@ -1,4 +1,5 @@
-//! One negotiation as a state machine that both ends run: own acts, messages and time in; messages and changes out.
+//! One negotiation as a state machine that both ends run: the inputs are the end's own actions, messages and time; the
+//! outputs are messages and changes.
 
 mod durable;
 mod reminder;
@@ -29,16 +30,16 @@ pub struct Dialogue {
     phase: Phase,
     mine: Option<Proposal>,
     theirs: Option<Proposal>,
-    /// Which nodes come or go, once the giving end has named them.
+    /// The nodes that the application gets or gives back, once the giving end has named them.
     nodes: Option<BTreeSet<NodeId>>,
-    /// Why it ended without a result, or why the application wants it to end.
+    /// Why the negotiation ended without a result, or why the application wants it to end.
     reason: Option<Reason>,
-    /// When the RMS has failed if it is not ready.
+    /// The time by which the negotiation must be ready; after it the RMS has failed.
     due: Option<Time>,
     voice: Voice,
 }
 
-/// What stands, or stood, as an end has said or heard it.
+/// A proposal, as an end has sent or received it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Proposal {
     round: u16,
@@ -47,7 +48,7 @@ struct Proposal {
 }
 
 impl Dialogue {
-    /// An end that has neither said nor heard anything.
+    /// Creates an end that has neither sent nor received anything.
     pub fn new(end: Side, id: NegotiationId, parties: Parties, rules: Rules) -> Dialogue {
         Dialogue {
             id,
@@ -64,17 +65,17 @@ impl Dialogue {
         }
     }
 
-    /// Which negotiation it is.
+    /// The id of the negotiation.
     pub fn id(&self) -> NegotiationId {
         self.id
     }
 
-    /// Whose end it is.
+    /// The side of this end.
     pub fn end(&self) -> Side {
         self.end
     }
 
-    /// Where it stands, as this end knows it.
+    /// The phase of the negotiation, as this end knows it.
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -99,7 +100,7 @@ impl Dialogue {
         self.mine.as_ref().map(|proposal| &proposal.template)
     }
 
-    /// The whole template with the status of every item as it is now (002's three sections).
+    /// Returns the whole template with the present status of every item (002's three sections).
     pub fn record(&self) -> Option<Template> {
         let status = match self.phase {
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => ItemStatus::Proposed,
@@ -112,27 +113,28 @@ impl Dialogue {
         self.proposal().map(|template| template.at(status))
     }
 
-    /// Whether the application would grow or shrink.
+    /// Whether the application wants to grow or shrink.
     pub fn direction(&self) -> Option<Direction> {
         self.proposal().map(Template::direction)
     }
 
-    /// Which nodes come or go, once that is known.
+    /// The nodes that the application gets or gives back, once they are known.
     pub fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
         self.nodes.as_ref()
     }
 
-    /// Why it ended without a result, or is to end.
+    /// Why the negotiation ended without a result, or is to end.
     pub fn reason(&self) -> Option<Reason> {
         self.reason
     }
 
-    /// Until when an answer to the standing proposal counts, by the clock of this end.
+    /// Returns until when an answer to the standing proposal counts, by the clock of this end.
     pub fn lapses(&self) -> Option<Time> {
         self.phase.proposer().and_then(|_| self.standing()).map(|proposal| proposal.lapses)
     }
 
-    /// When the RMS has failed if it is not ready; only while that is awaited.
+    /// Returns the time by which the negotiation must be ready; only while that is awaited. After it the RMS has
+    /// failed.
     pub fn due(&self) -> Option<Time> {
         match self.phase {
             Phase::Accepted | Phase::Committing => self.due,
@@ -141,8 +143,9 @@ impl Dialogue {
         }
     }
 
-    /// What this end, if it gives, must keep ready until the dialogue moves on: its own last proposal while there is
-    /// talk, which it cannot take back but by ending the negotiation; then what was agreed. So an accept never fails.
+    /// Returns what this end, if it gives, must keep available until the dialogue moves on: while proposals are
+    /// exchanged its own last proposal, which it can take back only by ending the negotiation; then what was agreed. So
+    /// an accept never fails.
     pub fn promised(&self) -> Option<&Template> {
         let promised = match self.phase {
             Phase::Offered(_) | Phase::Countered(_) | Phase::Leaving => self.mine(),
@@ -152,7 +155,7 @@ impl Dialogue {
         promised.filter(|template| template.direction().giver() == self.end)
     }
 
-    /// Whether the negotiation is over and the other end knows it.
+    /// Returns whether the negotiation is over and the other end knows it.
     pub fn is_settled(&self) -> bool {
         let is_known = match self.end {
             Side::Rms => !self.voice.is_unheard(),
@@ -161,7 +164,7 @@ impl Dialogue {
         self.phase.is_over() && is_known
     }
 
-    /// When [`Dialogue::tick`] has something to do.
+    /// Returns when [`Dialogue::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let sends = self.has_reason_to_send().then(|| self.voice.send_at());
         [self.lapses(), self.due(), sends].into_iter().flatten().min()
@@ -170,7 +173,7 @@ impl Dialogue {
     /// Performs an action of the owner of this end.
     ///
     /// # Errors
-    /// Why that is not possible; nothing has changed then.
+    /// The action is not possible; nothing has changed then.
     pub fn act(&mut self, now: Time, action: Action) -> Result<Output, ActError> {
         let to = match table::next(self.end, self.known_direction(), self.phase, Input::Say(action.kind())) {
             Next::To(phase) => phase,
@@ -186,9 +189,10 @@ impl Dialogue {
         Ok(output)
     }
 
-    /// Handles a message of the other end. No message can make this end invalid; errors of the message are in the output.
+    /// Handles a message of the other end. No message can make this end invalid; errors of the message are in the
+    /// output.
     pub fn receive(&mut self, now: Time, message: &Message) -> Output {
-        // What has lapsed has lapsed before the message came.
+        // A proposal lapses before a message of the same time is handled.
         let mut output = self.tick(now);
         let n_before = output.messages.len();
         let heard = self.hear(now, message, &mut output);
@@ -199,7 +203,8 @@ impl Dialogue {
             Err(Rejected::Unknown(_) | Rejected::AlreadyOpen(_)) => false,
         };
         let has_answered = output.messages.len() > n_before;
-        // A statement is confirmed, so that it is not repeated; who has not heard our latest hears it again.
+        // A statement is confirmed, so that it is not repeated; an end that has not received our latest one gets it
+        // again.
         if answers && !has_answered {
             if self.voice.is_unheard() {
                 output.messages.push(self.voice.send(self.id, now, self.patience()));
@@ -225,7 +230,7 @@ impl Dialogue {
         output
     }
 
-    /// Repeats what the other end may not know: after a new link, or after the dialogue was loaded.
+    /// Repeats what the other end may not have received: after a new link, or after the dialogue was loaded.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = self.tick(now);
         if output.messages.is_empty() && (self.voice.is_unheard() || self.has_reason_to_send()) {
@@ -234,10 +239,10 @@ impl Dialogue {
         output
     }
 
-    /// What must hold of a dialogue after every step.
+    /// Checks the invariants of a dialogue, which hold after every step.
     ///
     /// # Errors
-    /// The sentence that does not hold.
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let holds = |condition: bool, sentence: &'static str| if condition { Ok(()) } else { Err(sentence) };
         let agreed = agrees(self.phase);
@@ -255,25 +260,25 @@ impl Dialogue {
         holds(self.phase != Phase::Accepted || has_due, "what the RMS has agreed to is due")
     }
 
-    /// The proposal of the highest round; it is the one that stands or was agreed.
+    /// Returns the proposal of the highest round, which is the one that stands or was agreed.
     fn standing(&self) -> Option<&Proposal> {
         self.mine.iter().chain(&self.theirs).max_by_key(|proposal| proposal.round)
     }
 
-    /// Whether the other end can have agreed: to the own proposal, or to the pledge to its own.
+    /// Returns whether the other end can have agreed: to this end's proposal, or to this end's pledge to the other's.
     fn may_be_agreed(&self) -> bool {
         let is_mine = self.mine.as_ref() == self.standing();
         is_mine || self.phase != Phase::Leaving
     }
 
-    /// The direction does not matter to the table before there is a proposal.
+    /// Returns the direction. It does not matter to the table before there is a proposal.
     fn known_direction(&self) -> Direction {
         self.direction().unwrap_or(Direction::Grow)
     }
 
     fn has_reason_to_send(&self) -> bool {
         match self.end {
-            // The RMS repeats its last word only so often; the application will ask for it.
+            // The RMS repeats its last statement only a limited number of times; the application will ask for it.
             Side::Rms => {
                 let gave_up = self.phase.is_over() && self.voice.n_times() >= LAST_WORDS;
                 self.voice.is_unheard() && !gave_up
@@ -286,7 +291,7 @@ impl Dialogue {
         Patience { first: self.rules.repeat_first, most: self.rules.repeat_most }
     }
 
-    /// Checks an own act and notes what belongs to it.
+    /// Checks an action of this end and stores what belongs to it.
     fn statement_of(&mut self, now: Time, action: Action) -> Result<Statement, Breach> {
         let round = self.round();
         Ok(match action {
@@ -340,7 +345,7 @@ impl Dialogue {
         }
     }
 
-    /// The other end has made a statement that has its place here.
+    /// Handles a statement of the other end that is possible in this phase.
     fn follow(
         &mut self,
         now: Time,
@@ -363,7 +368,7 @@ impl Dialogue {
                 self.check_agreeable(*round)?;
                 self.voice.take_in(number);
                 self.enter(now, to, output);
-                // The application's accept is a wish; this makes it so.
+                // The application's accept is a wish; this makes it binding.
                 if self.end == Side::Rms {
                     self.say(now, Statement::Accept { round: *round }, output);
                 }
@@ -387,7 +392,7 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Answers a proposal that breaks a rule, as if it had been heard and rejected; it is not kept.
+    /// Answers a proposal that breaks a rule, as if it had been taken and rejected; it is not stored.
     fn turn_down(&mut self, now: Time, heard: Phase, breach: &Breach, output: &mut Output) {
         let reason = match breach {
             Breach::TooManyRounds { .. } => Reason::TooManyRounds,
@@ -444,7 +449,7 @@ impl Dialogue {
 
     fn proposal_of(&self, now: Time, round: u16, template: &Template, valid_for: Span) -> Proposal {
         let lapses = now + valid_for.min(self.rules.longest_valid);
-        // Deadlines are the RMS's time: no other clock is asked about them.
+        // Deadlines are in the RMS's time: no other clock is compared with them.
         let deadline = if self.end == Side::Rms { template.deadline() } else { Time::NEVER };
         Proposal { round, template: template.clone(), lapses: lapses.min(deadline) }
     }
@@ -474,7 +479,7 @@ impl Dialogue {
         }
     }
 
-    /// The round is the one that stands, and it leaves nothing open.
+    /// Checks that the round is the one that stands, and that its proposal is definite.
     fn check_agreeable(&self, round: u16) -> Result<(), Breach> {
         let Some(standing) = self.standing().filter(|standing| standing.round == round) else {
             return Err(Breach::Round { said: round, expected: self.round() });
@@ -482,7 +487,8 @@ impl Dialogue {
         if standing.template.is_definite() { Ok(()) } else { Err(Breach::Indefinite) }
     }
 
-    /// The nodes are as many as agreed, with all that were named, and not others than before.
+    /// Checks that the nodes are as many as agreed, include all that were named, and do not differ from those named
+    /// before.
     fn check_nodes(&self, nodes: &BTreeSet<NodeId>) -> Result<(), Breach> {
         let is_met = self.proposal().is_some_and(|template| template.is_met_by(nodes));
         let are_same = self.nodes.as_ref().is_none_or(|before| before == nodes);
@@ -493,7 +499,7 @@ impl Dialogue {
     }
 }
 
-/// Whether both ends agree in this phase.
+/// Returns whether both ends agree in this phase.
 fn agrees(phase: Phase) -> bool {
     match phase {
         Phase::Accepted | Phase::Committing | Phase::Failing | Phase::Applied => true,
@@ -502,5 +508,5 @@ fn agrees(phase: Phase) -> bool {
     }
 }
 
-/// How often the RMS says how it ended before it waits to be asked.
+/// How often the RMS sends how it ended before it waits to be asked.
 const LAST_WORDS: u32 = 10;

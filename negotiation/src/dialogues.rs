@@ -1,4 +1,4 @@
-//! All negotiations between the RMS and one execution of an application, as one of the two keeps them.
+//! All negotiations between the RMS and one execution of an application, as one of the two ends keeps them.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,19 @@ use crate::subject::{Direction, NegotiationId, Parties, SetRule, Side};
 use crate::table::Ending;
 use crate::template::{Item, Template, TemplateError};
 
-/// One open negotiation for each direction, and the last ones that ended, so that who asks again hears the same again.
+/// One open negotiation for each direction, and the last ones that ended, so that repeated questions get the same
+/// answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dialogues {
     end: Side,
     job: JobId,
     run: Run,
     rules: Rules,
-    /// Of this end's last negotiation.
+    /// The number of the last negotiation that this end opened.
     n_opened: u32,
-    /// Numbers under which the other end has opened some, the latest of them; they may come out of order.
+    /// The latest numbers under which the other end has opened negotiations; they may arrive out of order.
     heard: BTreeSet<u32>,
-    /// Up to this number, all are taken for heard.
+    /// All numbers up to this one count as heard.
     heard_up_to: u32,
     /// In the order in which they became known.
     dialogues: Vec<Dialogue>,
@@ -33,21 +34,21 @@ pub struct Dialogues {
 /// Why nothing was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// What was to be proposed is not a template.
+    /// The proposal is not a valid template.
     #[error("this cannot be negotiated")]
     Template(#[from] TemplateError),
-    /// The dialogue does not allow it.
+    /// The dialogue does not allow the proposal.
     #[error("the negotiation cannot be opened")]
     Act(#[from] ActError),
 }
 
 impl Dialogues {
-    /// No negotiations yet.
+    /// Creates an end without negotiations.
     pub fn new(end: Side, job: JobId, run: Run, rules: Rules) -> Dialogues {
         Dialogues { end, job, run, rules, n_opened: 0, heard: BTreeSet::new(), heard_up_to: 0, dialogues: Vec::new() }
     }
 
-    /// Read back: what was opened and what was heard of is known, and no number is used twice.
+    /// Restores an end from storage: the numbers that were opened and heard are known, so no number is used twice.
     pub fn restore(
         end: Side,
         (job, run): (JobId, Run),
@@ -58,41 +59,41 @@ impl Dialogues {
         Dialogues { end, job, run, rules, n_opened, heard: BTreeSet::new(), heard_up_to, dialogues }
     }
 
-    /// An end that has lost its memory goes on counting after the last number that the other end has heard of, for no
-    /// number is used twice.
+    /// Makes an end that has lost its memory continue to count after the last number that the other end has heard,
+    /// because no number may be used twice.
     pub fn go_on_from(&mut self, n_opened: u32) {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
-    /// Numbers up to this one are used: the negotiator of an application is told so by the RMS, which knows what others
-    /// have asked for it.
+    /// Skips numbers up to this one, which are used: the RMS tells the negotiator of an application, because it knows
+    /// what others have asked for the application.
     pub fn skip_to(&mut self, n_opened: u32) {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
-    /// The negotiation of that number, if it is known still.
+    /// Returns the negotiation with that id, if it is still known.
     pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
         self.dialogues.iter().find(|dialogue| dialogue.id() == id)
     }
 
-    /// All that are known, the oldest first.
+    /// Returns all known negotiations, the oldest first.
     pub fn all(&self) -> &[Dialogue] {
         &self.dialogues
     }
 
-    /// The negotiation that is open for a direction. The application may know of two for a moment, if both ends
-    /// opened one: it is then the RMS's.
+    /// Returns the open negotiation of a direction. The application may know of two for a moment, if both ends opened
+    /// one: then it is the RMS's.
     pub fn open_for(&self, direction: Direction) -> Option<&Dialogue> {
         let is_open = |dialogue: &&Dialogue| !dialogue.phase().is_over() && dialogue.direction() == Some(direction);
         self.dialogues.iter().filter(is_open).min_by_key(|dialogue| dialogue.id().initiator)
     }
 
-    /// The highest number under which the other end has opened a negotiation, or has talked of one.
+    /// Returns the highest number under which the other end has opened or mentioned a negotiation.
     pub fn last_heard(&self) -> u32 {
         self.heard.last().copied().unwrap_or(self.heard_up_to)
     }
 
-    /// When [`Dialogues::tick`] has something to do.
+    /// Returns when [`Dialogues::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         self.dialogues.iter().filter_map(Dialogue::next_deadline).min()
     }
@@ -100,7 +101,7 @@ impl Dialogues {
     /// Opens a negotiation with a first offer.
     ///
     /// # Errors
-    /// If the items are no template, or one is open for the same direction.
+    /// The items are not a valid template, or a negotiation is open for the same direction.
     pub fn open(
         &mut self,
         now: Time,
@@ -123,22 +124,22 @@ impl Dialogues {
         Ok((id, output))
     }
 
-    /// Does what the owner of this end wants in one of them.
+    /// Performs an action of the owner of this end in one negotiation.
     ///
     /// # Errors
-    /// Why that is not possible; nothing has changed then.
+    /// The action is not possible; nothing has changed then.
     pub fn act(&mut self, now: Time, id: NegotiationId, action: Action) -> Result<Output, ActError> {
         let dialogue = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == id);
         dialogue.ok_or(ActError::NoSuch(id))?.act(now, action)
     }
 
-    /// Takes in what the other end said.
+    /// Handles a message of the other end.
     pub fn receive(&mut self, now: Time, message: &Message) -> Output {
         if let Some(dialogue) = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == message.id) {
             return dialogue.receive(now, message);
         }
         let opening = match &message.statement {
-            // Who has heard an answer to it repeats what was forgotten here.
+            // An end that has received an answer to its opening repeats what was forgotten here.
             Some(Statement::Propose { round: 1, .. }) if message.ack_seq > 0 => None,
             Some(Statement::Propose { round: 1, template, .. }) => Some(template.direction()),
             Some(Statement::Propose { .. } | Statement::Accept { .. } | Statement::Commit { .. }) => None,
@@ -150,14 +151,15 @@ impl Dialogues {
         }
     }
 
-    /// The other end has heard `seen` statements, which is more than this one knows of. An end that was read back may
-    /// have lost the last of the talk: it gives up what was not agreed, with a word that is new to the other.
+    /// Handles that the other end has received `seen` statements, which is more than this one knows of. A restored end
+    /// may have lost the latest statements: it gives up what was not agreed, with a statement that is new to the other
+    /// end.
     pub fn give_up_lost_negotiation(&mut self, now: Time, id: NegotiationId, seen: u32) -> Output {
         let dialogue = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == id);
         dialogue.map(|dialogue| dialogue.give_up_lost_negotiation(now, seen)).unwrap_or_default()
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn tick(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         for dialogue in &mut self.dialogues {
@@ -166,11 +168,11 @@ impl Dialogues {
         output
     }
 
-    /// The application goes on with a negotiation that it does not remember, and says whether that was so: what it
-    /// knows itself is right, and what it has not heard of that is repeated to it.
+    /// Restores a negotiation that the application does not remember, and returns whether it was restored: what the
+    /// application remembers itself is right, and statements that it has not received are repeated to it.
     ///
     /// # Errors
-    /// There can be no such negotiation; nothing has changed then.
+    /// No such negotiation can exist; nothing has changed then.
     pub fn recall(&mut self, now: Time, reminder: &Reminder) -> Result<bool, Forgery> {
         if self.get(reminder.id).is_some() {
             return Ok(false);
@@ -185,7 +187,7 @@ impl Dialogues {
         Ok(true)
     }
 
-    /// Says again what the other end may not know: after a new link, or after they were read back.
+    /// Repeats what the other end may not have received: after a new link, or after the negotiations were restored.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         for dialogue in &mut self.dialogues {
@@ -202,14 +204,14 @@ impl Dialogues {
         let open = self.open_for(direction).map(Dialogue::id);
         let mut dialogue = Dialogue::new(self.end, message.id, self.parties(message.id.initiator), self.rules);
         let mut output = dialogue.receive(now, message);
-        // Crossing offers resolve to the RMS's. The application lets its own stand until the RMS has ended it: it may
-        // have been accepted already.
+        // Crossing offers resolve to the RMS's. The application keeps its own until the RMS has ended it: it may have
+        // been accepted already.
         if let (Side::Rms, Some(open)) = (self.end, open) {
             let reason = match open.initiator {
                 Side::Rms => Reason::Crossed,
                 Side::Application => Reason::AlreadyOpen,
             };
-            // It is over already if the opening was against the rules.
+            // It is already over if the opening broke a rule.
             if let Ok(rejection) = dialogue.act(now, Action::Reject(reason)) {
                 output.messages.clear();
                 output.merge(rejection);
@@ -221,16 +223,16 @@ impl Dialogues {
         output
     }
 
-    /// Answers who speaks about what is not known here: never opened, or so long over that it was forgotten; or what is
-    /// another's, and not to be spoken of over this channel.
+    /// Answers a message about a negotiation that is not known here: never opened, or forgotten because it ended long
+    /// ago; or one that belongs to another end and must not be discussed over this channel.
     pub fn disown(&mut self, message: &Message) -> Output {
         let mut output = Output { refused: Some(Rejected::Unknown(message.id)), ..Output::default() };
         if self.is_new(message.id) {
-            // Should its opening arrive after this, it must not come to life.
+            // If its opening arrives later, it must not open the negotiation.
             self.remember(message.id);
         }
-        // Two ends that both know nothing must not disown each other forever: the application only acknowledges an end, and
-        // that is never answered.
+        // Two ends that both know nothing must not disown each other forever: the application only acknowledges an end,
+        // and an acknowledgement is never answered.
         let unknown = Statement::End { ending: Ending::Failed, reason: Reason::Unknown };
         let statement = match (self.end, &message.statement) {
             (Side::Rms | Side::Application, None) => return output,
@@ -244,15 +246,15 @@ impl Dialogues {
         output
     }
 
-    /// The other end has opened one under a number that somebody else has used for it at the same moment: it may open it
-    /// again under another.
+    /// Rejects an opening under a number that another end has used for the same application at the same moment: the
+    /// other end may open the negotiation again under another number.
     pub fn turn_away(&self, opening: &Message) -> Output {
         let crossed = Statement::End { ending: Ending::Rejected, reason: Reason::Crossed };
         let message = Message { id: opening.id, seq: 1, ack_seq: opening.seq, statement: Some(crossed) };
         Output { messages: vec![message], ..Output::default() }
     }
 
-    /// Whether the other end has not opened it before.
+    /// Returns whether the other end has not opened this negotiation before.
     fn is_new(&self, id: NegotiationId) -> bool {
         id.initiator != self.end && id.number > self.heard_up_to && !self.heard.contains(&id.number)
     }
@@ -264,7 +266,7 @@ impl Dialogues {
         }
     }
 
-    /// Keeps a new dialogue, and forgets the oldest of those that are over once there are many.
+    /// Stores a new dialogue, and forgets the oldest of those that are over once there are many.
     fn keep(&mut self, dialogue: Dialogue) {
         self.dialogues.push(dialogue);
         while self.dialogues.len() > MOST_KEPT {
@@ -279,7 +281,7 @@ impl Dialogues {
 /// How many openings may overtake one.
 const MOST_HEARD: usize = 64;
 
-/// How many negotiations are remembered; at most one for each direction and initiator of them is open.
+/// How many negotiations are remembered; of these at most one is open for each direction and initiator.
 const MOST_KEPT: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A template as it comes from outside: plain numbers, nothing believed.
+//! A template as it was received: plain numbers that are not yet checked.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use crate::subject::{Direction, Parties, SetRule};
 /// A template before it is checked; `Template::try_from` is the only way on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
-    /// Who negotiates.
+    /// The parties that negotiate.
     pub parties: Parties,
-    /// What the application would do.
+    /// What the application wants to do.
     pub direction: Direction,
-    /// How each set is to be met.
+    /// How each set must be met.
     pub sets: Vec<SetRule>,
     /// The resources.
     pub items: Vec<DraftItem>,
@@ -20,20 +20,20 @@ pub struct Draft {
 /// A resource before it is checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DraftItem {
-    /// Number of its set.
+    /// The number of its set.
     pub set: u16,
     /// [`NODES`], [`CORES`], [`TIME`], [`MEMORY`], [`DEVICES`] or [`LICENCES`].
     pub kind: u16,
     /// 0 for time.
     pub cluster: u16,
-    /// Of devices and licences, which ones.
+    /// The name of devices or licences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Nodes; cores, MiB or devices on each node; licences; or milliseconds.
     pub quantity: u64,
-    /// The same unit.
+    /// In the same unit.
     pub held: u64,
-    /// Names of nodes, each once.
+    /// Numbers of nodes, each once.
     pub nodes: Vec<u32>,
     /// Whether this item is refused, in an any-of or one-of set.
     pub refused: bool,

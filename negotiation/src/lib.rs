@@ -1,13 +1,13 @@
 //! How an application and the RMS agree on a change of resources: the template, and the dialogue that both ends run.
 //!
-//! A [`Template`] (002, §5.1) says what is talked about: the parties, a status that follows from the items, and a list
-//! of resources, each with its quantity, its own terms and its own status. A [`Dialogue`] is one negotiation as a
-//! state machine without clock and sockets; both ends run this code and differ only in their [`Side`]. [`Dialogues`] holds
-//! all negotiations between the RMS and one application.
+//! A [`Template`] (002, §5.1) contains what is negotiated: the parties, a status that follows from the items, and a
+//! list of resources, each with its quantity, its own terms and its own status. A [`Dialogue`] is one negotiation as a
+//! state machine without clock and sockets; both ends run this code and differ only in their [`Side`]. [`Dialogues`]
+//! holds all negotiations between the RMS and one application.
 //!
-//! The RMS is the arbiter: what its end has decided is how the negotiation ended. The application's end says what it
-//! wants and waits for that word, because over a channel that loses messages two ends that both decide cannot always
-//! agree. `docs/negotiation.md` is the specification for those who write another end.
+//! The RMS is the arbiter: the decision of its end is the result of the negotiation. The application's end states what
+//! it wants and waits for that decision, because over a channel that loses messages two ends that both decide cannot
+//! always agree. `docs/negotiation.md` is the specification for authors of another end.
 
 #![warn(missing_docs)]
 

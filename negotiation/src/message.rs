@@ -1,4 +1,4 @@
-//! What the two ends say to each other.
+//! The messages between the two ends.
 
 use std::collections::BTreeSet;
 
@@ -10,57 +10,57 @@ use crate::subject::NegotiationId;
 use crate::table::{Ending, StatementKind};
 use crate::template::Template;
 
-/// One message. An end says the latest of its statements again and again until it knows that it was heard; earlier
-/// ones are not needed any more, because every statement says all that follows from those before it.
+/// One message. An end repeats the latest of its statements until it knows that it was received; earlier ones are not
+/// needed any more, because every statement includes all that follows from those before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Message {
-    /// Which negotiation.
+    /// The id of the negotiation.
     pub id: NegotiationId,
     /// Number of the sender's latest statement, from 1 on; 0 if it has made none.
     pub seq: u32,
-    /// Number of the receiver's latest statement that the sender has heard.
+    /// Number of the receiver's latest statement that the sender has received.
     pub ack_seq: u32,
     /// Statement `seq`; nothing if the message only confirms.
     pub statement: Option<Statement>,
 }
 
-/// What an end says. From the application, `Accept` and `End` are wishes; from the RMS, they are decisions.
+/// A statement of an end. From the application, `Accept` and `End` are wishes; from the RMS, they are decisions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Statement {
     /// An offer (round 1) or a counter-offer (2 and later).
     Propose {
         /// Counts the proposals of both ends together.
         round: u16,
-        /// What is proposed.
+        /// The proposed template.
         template: Template,
-        /// For so long; it begins when the RMS sends or first sees it.
+        /// How long it is valid, from the time when the RMS sends or first sees it.
         #[serde(deserialize_with = "rms_model::checked::span")]
         valid_for: Span,
     },
     /// The proposal of that round is agreed.
     Accept {
-        /// Which proposal.
+        /// The round of the proposal.
         round: u16,
     },
-    /// Who gives begins to hand over.
+    /// The giver begins to hand over.
     Commit {
-        /// What was agreed.
+        /// The round that was agreed.
         round: u16,
-        /// Which nodes come or go.
+        /// The nodes that come or go.
         nodes: BTreeSet<NodeId>,
     },
-    /// From the RMS: it is done; processes can be placed, or are gone.
+    /// From the RMS: the change is done; processes can be placed, or are gone.
     Ready {
-        /// What was agreed.
+        /// The round that was agreed.
         round: u16,
-        /// Which nodes came or went.
+        /// The nodes that came or went.
         nodes: BTreeSet<NodeId>,
     },
-    /// There is no result.
+    /// The negotiation ends without a result.
     End {
         /// How it ended, or is to end.
         ending: Ending,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
 }
@@ -68,7 +68,7 @@ pub enum Statement {
 /// Why a negotiation ended without a result. Grows only at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Error)]
 pub enum Reason {
-    /// Not wanted.
+    /// The change is not wanted.
     #[error("it was declined")]
     Declined,
     /// Nothing acceptable is free.
@@ -80,7 +80,7 @@ pub enum Reason {
     /// A limit or a policy forbids it.
     #[error("a policy forbids it")]
     Policy,
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error("no answer came in time")]
     Lapsed,
     /// The proposal of the last round was not accepted.
@@ -95,28 +95,29 @@ pub enum Reason {
     /// Another one is open for the same direction.
     #[error("another one is open for the same direction")]
     AlreadyOpen,
-    /// It is not known here, or not any more.
+    /// The negotiation is not known here, or no longer known.
     #[error("it is not known")]
     Unknown,
-    /// It was not ready by its deadline.
+    /// The change was not ready by its deadline.
     #[error("it was not ready in time")]
     Overdue,
     /// Nodes could not be prepared, or were lost on the way.
     #[error("the nodes could not be made ready")]
     Lost,
-    /// What was promised was not given.
+    /// A promise was not kept.
     #[error("a promise was broken")]
     BrokenPromise,
-    /// An administrator wanted it so.
+    /// An administrator ended it.
     #[error("an administrator ended it")]
     Administrator,
     /// The application or the RMS is about to end.
     #[error("an end is stopping")]
     Stopping,
-    /// Something has changed since.
+    /// The circumstances have changed.
     #[error("circumstances have changed")]
     Changed,
-    /// What the RMS had offered is needed for somebody more urgent, or for whom a setting lets offers be taken back.
+    /// What the RMS had offered is needed for a more urgent job, or for a job for which a setting lets offers be taken
+    /// back.
     #[error("the offer was taken back for a waiting job")]
     Recalled,
     /// Nodes cannot be given back: ranks that `mpirun` has started there leave when all of them do.
@@ -125,7 +126,7 @@ pub enum Reason {
 }
 
 impl Statement {
-    /// What is done by saying it.
+    /// Returns the kind of the statement.
     pub fn kind(&self) -> StatementKind {
         match self {
             Statement::Propose { .. } => StatementKind::Propose,

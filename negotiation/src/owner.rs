@@ -1,4 +1,4 @@
-//! What the owner of an end wants of its dialogue, and what it learns from it.
+//! The actions of the owner of an end, and what the owner learns from the dialogue.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::subject::NegotiationId;
 use crate::table::{Ending, Phase, StatementKind};
 use crate::template::Template;
 
-/// Bounds of a dialogue; it keeps those under which it began.
+/// Limits of a dialogue; it keeps those with which it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Rules {
-    /// Proposals of both ends together.
+    /// The maximum number of proposals of both ends together.
     pub max_rounds: u16,
-    /// A proposal is not valid for longer, whatever it says.
+    /// The longest time for which a proposal is valid, whatever it says.
     pub longest_valid: Span,
-    /// The RMS fails what is not ready so long after it was agreed; an agreed deadline may come before.
+    /// The RMS fails a change that is not ready this long after it was agreed; an agreed deadline may come before.
     pub apply_within: Span,
     /// How long to wait for the first confirmation; doubled after each repetition.
     pub repeat_first: Span,
@@ -26,25 +26,25 @@ pub struct Rules {
     pub repeat_most: Span,
 }
 
-/// What the owner of an end wants.
+/// An action of the owner of an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Offers, or counters the other end's proposal.
     Propose {
-        /// What is proposed.
+        /// The proposed template.
         template: Template,
-        /// For how long an answer is awaited.
+        /// How long an answer is awaited.
         valid_for: Span,
     },
     /// Agrees to the other end's proposal.
     Accept,
-    /// Says no to the other end's proposal.
+    /// Rejects the other end's proposal.
     Reject(Reason),
-    /// Takes the own proposal back, or leaves the talk.
+    /// Takes back this end's proposal, or leaves the negotiation.
     Withdraw(Reason),
-    /// Who gives: begins to hand over, or lets go of, these nodes. None if no nodes were agreed.
+    /// By the giver: begins to hand over, or releases, these nodes. Empty if no nodes were agreed.
     Commit(BTreeSet<NodeId>),
-    /// The RMS: it is done.
+    /// By the RMS: the change is done.
     Ready,
     /// What was agreed cannot be done.
     Fail(Reason),
@@ -53,7 +53,7 @@ pub enum Action {
 /// The phase of an end has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// In which negotiation.
+    /// The id of the negotiation.
     pub id: NegotiationId,
     /// The phase before.
     pub from: Phase,
@@ -61,15 +61,15 @@ pub struct Change {
     pub to: Phase,
 }
 
-/// What comes of something that happened.
+/// The results of an action, a message or the passing of time.
 #[must_use = "messages that are dropped are repeated only later"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// To be sent to the other end, in any order; any of them may be lost.
+    /// Messages to the other end, to be sent in any order; any of them may be lost.
     pub messages: Vec<Message>,
-    /// What became of the negotiation.
+    /// The changes of the phase.
     pub changes: Vec<Change>,
-    /// Why what was heard was not taken. Being late or heard twice is no offence; a breach is.
+    /// Why a received message was refused. A late or repeated message is no offence; a breach is.
     pub refused: Option<Rejected>,
 }
 
@@ -86,7 +86,7 @@ impl Default for Rules {
 }
 
 impl Output {
-    /// Adds what came of something later.
+    /// Adds the results of something later.
     pub fn merge(&mut self, later: Output) {
         self.messages.extend(later.messages);
         self.changes.extend(later.changes);
@@ -95,7 +95,7 @@ impl Output {
 }
 
 impl Action {
-    /// What is done by it.
+    /// Returns the kind of statement that the action makes.
     pub fn kind(&self) -> StatementKind {
         match self {
             Action::Propose { .. } => StatementKind::Propose,

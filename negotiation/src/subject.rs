@@ -1,4 +1,4 @@
-//! Who negotiates about what: the words that every other part of a negotiation uses.
+//! The parties and the resources of a negotiation: the terms that all its other parts use.
 
 use std::fmt;
 
@@ -19,37 +19,37 @@ pub enum Side {
 /// What the application does if the negotiation succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Direction {
-    /// It gets something: the RMS gives.
+    /// It gets resources: the RMS gives.
     Grow,
-    /// It gives something back: the RMS takes.
+    /// It gives resources back: the RMS takes.
     Shrink,
 }
 
-/// Section 1 of the template: who negotiates.
+/// Section 1 of the template: the parties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Parties {
     /// The application.
     pub job: JobId,
-    /// Which execution of it: what was agreed with an earlier one is void.
+    /// The execution of the application: what was agreed with an earlier one is void.
     pub run: Run,
-    /// Who opened the negotiation.
+    /// The side that opened the negotiation.
     pub initiator: Side,
 }
 
-/// What is negotiated.
+/// A resource to negotiate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// Nodes of a cluster, counted.
     Nodes(ClusterId),
-    /// Cores on each node that the application holds on a cluster, or on some of them.
+    /// Cores on each node that the application holds in a cluster, or on some of these nodes.
     Cores(ClusterId),
     /// Wall time, in milliseconds.
     Time,
-    /// MiB of memory on each node that it holds on a cluster, or on some of them.
+    /// MiB of memory on each node that it holds in a cluster, or on some of these nodes.
     Memory(ClusterId),
     /// Devices of one name on each of these nodes: `gpu`, or with a type `gpu:a100`.
     Devices(ClusterId, String),
-    /// Licences of one name, which belong to a cluster and to no node of it.
+    /// Licences of one name, which belong to a cluster and not to its nodes.
     Licences(ClusterId, String),
 }
 
@@ -58,19 +58,19 @@ pub enum Resource {
 pub enum SetRule {
     /// All or nothing.
     All,
-    /// At least one; whatever stands when it is accepted is agreed.
+    /// At least one; what is left when the proposal is accepted is agreed.
     AnyOf,
-    /// Alternatives: exactly one must be left when it is accepted.
+    /// Alternatives: exactly one must be left when the proposal is accepted.
     OneOf,
 }
 
-/// Names one negotiation between the RMS and one execution of an application. Each end counts its own from 1 and never
-/// uses a number twice.
+/// Identifies one negotiation between the RMS and one execution of an application. Each end counts its own from 1 and
+/// never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NegotiationId {
-    /// Who opened it.
+    /// The side that opened it.
     pub initiator: Side,
-    /// Counted by who opened it.
+    /// Counted by the side that opened it.
     pub number: u32,
 }
 
@@ -84,7 +84,7 @@ pub const MAX_MEMORY: u64 = 1 << 30;
 pub const MAX_DEVICES: u64 = rms_model::devices::MAX_DEVICES as u64;
 
 impl Side {
-    /// The one at the other end.
+    /// Returns the other side.
     pub fn other(self) -> Side {
         match self {
             Side::Rms => Side::Application,
@@ -94,7 +94,7 @@ impl Side {
 }
 
 impl Direction {
-    /// Who gives.
+    /// Returns the side that gives.
     pub fn giver(self) -> Side {
         match self {
             Direction::Grow => Side::Rms,
@@ -104,7 +104,7 @@ impl Direction {
 }
 
 impl Resource {
-    /// The largest total that can be held.
+    /// Returns the largest total that can be held.
     pub fn limit(&self) -> Quantity {
         match self {
             Resource::Nodes(_) => Quantity(MAX_NODES),
@@ -115,7 +115,7 @@ impl Resource {
         }
     }
 
-    /// Is it a part of each of some nodes that are held, and of no others?
+    /// Returns whether it is a part of each of some held nodes, and of no others.
     pub fn is_inside_nodes(&self) -> bool {
         match self {
             Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => true,
@@ -133,7 +133,7 @@ impl Resource {
 }
 
 impl NegotiationId {
-    /// The next one of the same initiator; nothing after four thousand million of them.
+    /// Returns the next id of the same initiator; none after four thousand million of them.
     pub fn next(self) -> Option<NegotiationId> {
         Some(NegotiationId { number: self.number.checked_add(1)?, ..self })
     }

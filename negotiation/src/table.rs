@@ -1,4 +1,5 @@
-//! Which phase follows which, for both ends. Every transition is taken from here; the specification prints it.
+//! The table of transitions between phases, for both ends. Every transition is taken from here; the specification
+//! prints it.
 
 use std::fmt;
 
@@ -6,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::subject::{Direction, Side};
 
-/// Where a negotiation stands, as one end knows it.
+/// The phase of a negotiation, as one end knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// Nothing was proposed.
+    /// Nothing has been proposed.
     Idle,
     /// The first proposal stands.
     Offered(Side),
     /// A counter-offer stands.
     Countered(Side),
-    /// Application only: it has accepted and waits for the RMS's word, which alone makes it so.
+    /// Application only: it has accepted and waits for the RMS's decision, which alone makes the agreement binding.
     Pledged,
-    /// Application only: it wants to end the talk and waits for the RMS's word.
+    /// Application only: it wants to end the negotiation and waits for the RMS's decision.
     Leaving,
     /// Agreed. Nothing is ready yet.
     Accepted,
-    /// Who gives is handing over.
+    /// The giver is handing over.
     Committing,
-    /// Application only: it cannot do what was agreed and waits for the RMS's word.
+    /// Application only: it cannot do what was agreed and waits for the RMS's decision.
     Failing,
-    /// Done.
+    /// The change is done.
     Applied,
     /// Over without agreement.
     Ended(Ending),
@@ -34,50 +35,50 @@ pub enum Phase {
 /// How a negotiation ends without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Ending {
-    /// An answer was no.
+    /// An end rejected the proposal.
     Rejected,
-    /// No answer came in time.
+    /// No answer arrived in time.
     Expired,
-    /// Who proposed, or an administrator, thought better of it.
+    /// The proposer or an administrator withdrew it.
     Withdrawn,
-    /// It was agreed, but did not come about; what was done is rolled back.
+    /// It was agreed, but was not carried out; what was done is rolled back.
     Failed,
 }
 
-/// What an end does by a statement.
+/// The kind of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StatementKind {
     /// Offer or counter.
     Propose,
-    /// Agree to the other's proposal.
+    /// Agree to the other end's proposal.
     Accept,
     /// Begin to hand over.
     Commit,
-    /// Call it done.
+    /// Declare the change done.
     Ready,
-    /// End it.
+    /// End the negotiation.
     End(Ending),
 }
 
-/// What can happen to an end.
+/// An input of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Input {
-    /// Its owner wants this said.
+    /// Its owner wants to make this statement.
     Say(StatementKind),
-    /// The other end said this.
+    /// The other end made this statement.
     Hear(StatementKind),
     /// The standing proposal is no longer valid.
     Lapse,
-    /// The RMS's time to make it ready is over.
+    /// The time in which the RMS must make it ready is over.
     Overdue,
 }
 
-/// What becomes of it.
+/// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Next {
     /// Another phase.
     To(Phase),
-    /// Heard and noted, but it comes too late to change anything.
+    /// Received and noted, but it comes too late to change anything.
     Late,
     /// Not possible; nothing is noted.
     Never,
@@ -88,7 +89,7 @@ use Next::{Late, Never, To};
 use StatementKind::{Accept, Commit, End, Propose, Ready};
 
 impl Phase {
-    /// Whether nothing changes any more.
+    /// Returns whether the phase is final.
     pub fn is_over(self) -> bool {
         match self {
             Phase::Applied | Phase::Ended(_) => true,
@@ -97,7 +98,7 @@ impl Phase {
         }
     }
 
-    /// Whose proposal stands, if one does and waits for an answer.
+    /// Returns the side whose proposal stands and waits for an answer, if there is one.
     pub fn proposer(self) -> Option<Side> {
         match self {
             Phase::Offered(by) | Phase::Countered(by) => Some(by),
@@ -109,7 +110,7 @@ impl Phase {
     }
 }
 
-/// The whole table. `end` is whose it is; the direction says who gives.
+/// The whole table: returns what follows from an input at the end `end`; the direction determines the giver.
 pub fn next(end: Side, direction: Direction, phase: Phase, input: Input) -> Next {
     match phase {
         Phase::Idle => match input {
@@ -136,7 +137,7 @@ fn own_proposal(end: Side, direction: Direction, input: Input) -> Next {
         Lapse => To(ended_by(end, Ending::Expired)),
         Hear(Propose) => To(Phase::Countered(end.other())),
         Hear(Accept) => To(Phase::Accepted),
-        // What the RMS says later includes that it has accepted; the application cannot skip the RMS's word.
+        // A later statement of the RMS implies that it has accepted; the application cannot skip the RMS's decision.
         Hear(Commit) if end == Side::Application && direction == Direction::Grow => To(Phase::Committing),
         Hear(Ready) if end == Side::Application => To(Phase::Applied),
         Hear(End(ending)) => To(Phase::Ended(ending)),
@@ -161,14 +162,14 @@ fn their_proposal(end: Side, input: Input) -> Next {
     }
 }
 
-/// The application waits for the RMS's word, which may be another than it hopes for.
+/// The transitions of an application that waits for the RMS's decision, which may differ from what it hopes for.
 fn waiting(direction: Direction, phase: Phase, input: Input) -> Next {
     let fails = phase == Phase::Failing;
     match input {
         Hear(Ready) => To(Phase::Applied),
         Hear(End(ending)) => To(Phase::Ended(ending)),
         Hear(Accept) if !fails => To(Phase::Accepted),
-        // The RMS has not heard yet that the application cannot use it.
+        // The RMS does not know yet that the application cannot use it.
         Hear(Commit) if fails && direction == Direction::Grow => Late,
         Hear(Commit) if direction == Direction::Grow => To(Phase::Committing),
         // A counter-offer that crossed the wish to leave.
@@ -192,14 +193,14 @@ fn agreed(end: Side, direction: Direction, phase: Phase, input: Input) -> Next {
         Hear(Ready) if end == Side::Application => To(Phase::Applied),
         Hear(End(ending)) if end == Side::Application => To(Phase::Ended(ending)),
         Hear(End(Ending::Failed)) => To(Phase::Ended(Ending::Failed)),
-        // The application wanted to leave when it had been accepted already.
+        // The application wanted to leave when its proposal had been accepted already.
         Hear(End(Ending::Rejected | Ending::Expired | Ending::Withdrawn)) => Late,
         Say(Propose | Accept | Commit | Ready | End(Ending::Rejected | Ending::Expired | Ending::Withdrawn)) => Never,
         Hear(Propose | Accept | Commit | Ready) | Lapse | Overdue => Never,
     }
 }
 
-/// The RMS ends a negotiation; the application asks it to.
+/// Returns the phase after an ending: the RMS ends a negotiation; the application asks it to.
 fn ended_by(end: Side, ending: Ending) -> Phase {
     match end {
         Side::Rms => Phase::Ended(ending),
@@ -270,7 +271,7 @@ impl fmt::Display for StatementKind {
 /// Every ending.
 pub const ENDINGS: [Ending; 4] = [Ending::Rejected, Ending::Expired, Ending::Withdrawn, Ending::Failed];
 
-/// The phases in which an end can be, in the order of a negotiation; all endings are alike.
+/// Returns the phases in which an end can be, in the order of a negotiation; all endings are alike.
 pub fn phases(end: Side) -> Vec<Phase> {
     let other = end.other();
     let negotiation = [
@@ -294,7 +295,7 @@ pub fn phases(end: Side) -> Vec<Phase> {
     negotiation.into_iter().filter(is_possible).chain(ENDINGS.map(Phase::Ended)).collect()
 }
 
-/// Everything that can happen.
+/// Returns all inputs.
 pub fn inputs() -> Vec<Input> {
     let kinds: Vec<StatementKind> = [Propose, Accept, Commit, Ready].into_iter().chain(ENDINGS.map(End)).collect();
     let said = kinds.iter().map(|kind| Say(*kind));
@@ -302,7 +303,7 @@ pub fn inputs() -> Vec<Input> {
     said.chain(heard).chain([Lapse, Overdue]).collect()
 }
 
-/// The table as the specification shows it, in Markdown: one for each end, only what is possible.
+/// Renders the table in Markdown for the specification: one table for each end, only possible inputs.
 pub fn render() -> String {
     let mut text = String::new();
     for end in [Side::Rms, Side::Application] {
@@ -317,7 +318,7 @@ pub fn render() -> String {
     text
 }
 
-/// What can happen in a phase and what follows; inputs with the same consequence share a row.
+/// Returns the possible inputs of a phase and their results; inputs with the same result share a row.
 fn rows(end: Side, phase: Phase) -> Vec<(String, String)> {
     let mut rows: Vec<(String, String)> = Vec::new();
     for input in inputs() {

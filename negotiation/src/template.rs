@@ -14,57 +14,58 @@ use crate::draft::Draft;
 use crate::subject::{Direction, MAX_NODES, Parties, Resource, SetRule};
 use crate::terms::{Quantity, Sizes, Terms};
 
-/// Where one resource of the list stands.
+/// The status of one resource of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ItemStatus {
     /// Part of the proposal.
     Proposed,
-    /// Not part of it any more; only items of any-of and one-of sets can be refused alone.
+    /// No longer part of it; only items of any-of and one-of sets can be refused alone.
     Refused,
-    /// Agreed, and being brought about.
+    /// Agreed, and being carried out.
     Accepted,
     /// In place.
     Ready,
-    /// Agreed, but it did not come about, or there was no agreement.
+    /// Agreed but not carried out, or not agreed.
     Failed,
 }
 
-/// Section 2 of the template: where the whole stands. It follows from the items.
+/// Section 2 of the template: the status of the whole. It follows from the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// An answer is awaited.
     Open,
-    /// Agreed, and being brought about.
+    /// Agreed, and being carried out.
     Accepted,
     /// In place.
     Ready,
     /// A set can no longer be met.
     Rejected,
-    /// What was wanted did not come about.
+    /// The change was not carried out.
     Failed,
 }
 
 /// One resource of section 3.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Item {
-    /// Which of the template's sets it belongs to.
+    /// The index of its set in the template.
     pub set: u16,
     /// What is negotiated.
     pub resource: Resource,
-    /// How much changes.
+    /// By how much it changes.
     pub quantity: Quantity,
-    /// How much the application holds of it as long as the negotiation lasts; of what is inside nodes, where it has the
-    /// least.
+    /// How much of it the application holds as long as the negotiation lasts; of a resource inside nodes, the amount on
+    /// the node that has the least.
     pub held: Quantity,
-    /// Which nodes, where that matters; empty: any, and of what is inside nodes, all that are held on the cluster.
+    /// The nodes, where they matter; empty: any, and for a resource inside nodes, all nodes that are held in the
+    /// cluster.
     pub nodes: BTreeSet<NodeId>,
     /// The sender's terms.
     pub terms: Terms,
-    /// Where it stands.
+    /// Its status.
     pub status: ItemStatus,
 }
 
-/// What a proposal proposes; right by construction.
+/// The content of a proposal; valid by construction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Draft", into = "Draft")]
 pub struct Template {
@@ -81,7 +82,7 @@ pub use rms_model::sizes::MAX_SIZES;
 pub const MAX_PRICE: u64 = 1 << 40;
 
 impl Item {
-    /// So much of a resource in set 0, with no terms but from 1 to this.
+    /// Returns an item for `quantity` of a resource in set 0, with no terms but the range from 1 to this.
     pub fn up_to(resource: Resource, held: u64, quantity: u64) -> Item {
         let quantity = Quantity(quantity);
         let held = Quantity(held);
@@ -89,7 +90,7 @@ impl Item {
         Item { set, resource, quantity, held, nodes, terms, status: ItemStatus::Proposed }
     }
 
-    /// Whether it is part of the proposal, or of what was agreed.
+    /// Returns whether it is part of the proposal, or of what was agreed.
     pub fn is_live(&self) -> bool {
         match self.status {
             ItemStatus::Proposed | ItemStatus::Accepted | ItemStatus::Ready => true,
@@ -97,7 +98,7 @@ impl Item {
         }
     }
 
-    /// What is held after a change by so much; nothing if there is not so much to give back.
+    /// Returns what is held after a change by `quantity`; none if less than that is held to give back.
     pub fn total(&self, direction: Direction, quantity: Quantity) -> Option<u64> {
         match direction {
             Direction::Grow => self.held.0.checked_add(quantity.0),
@@ -105,13 +106,13 @@ impl Item {
         }
     }
 
-    /// Whether a change by so much satisfies the terms of this item.
+    /// Returns whether a change by `quantity` satisfies the terms of this item.
     pub fn fits(&self, direction: Direction, quantity: Quantity) -> bool {
         let in_range = quantity >= self.floor() && quantity <= self.ceiling(direction);
         in_range && self.total(direction, quantity).is_some_and(|total| self.terms.sizes.fits(total))
     }
 
-    /// The greatest change of at most `bound` that satisfies the terms.
+    /// Returns the greatest change of at most `bound` that satisfies the terms.
     ///
     /// An application on 8 processors that needs a power of two and is offered 15 can use 8 (002, §3).
     pub fn greatest(&self, direction: Direction, bound: Quantity) -> Option<Quantity> {
@@ -124,7 +125,7 @@ impl Item {
         Some(Quantity(change)).filter(|change| *change >= self.floor())
     }
 
-    /// The least change of at least `bound` that satisfies the terms.
+    /// Returns the least change of at least `bound` that satisfies the terms.
     pub fn least(&self, direction: Direction, bound: Quantity) -> Option<Quantity> {
         let total = self.total(direction, bound.max(self.floor()))?;
         let change = match direction {
@@ -134,7 +135,7 @@ impl Item {
         Some(Quantity(change)).filter(|change| *change <= self.ceiling(direction))
     }
 
-    /// Every change that satisfies the terms, ascending.
+    /// Returns every change that satisfies the terms, ascending.
     pub fn quantities(&self, direction: Direction) -> impl Iterator<Item = Quantity> + '_ {
         let first = self.least(direction, Quantity(1));
         std::iter::successors(first, move |last| self.least(direction, Quantity(last.0.checked_add(1)?)))
@@ -197,7 +198,7 @@ impl Item {
         let names = self.nodes.len();
         let names_fit = match self.resource {
             Resource::Nodes(_) => names == 0 || names as u64 == self.quantity.0,
-            // Those that it is inside of; empty: all that are held.
+            // The nodes that it is inside of; empty: all that are held.
             Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => names as u64 <= MAX_NODES,
             Resource::Licences(..) | Resource::Time => names == 0,
         };
@@ -230,10 +231,10 @@ fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
 }
 
 impl Template {
-    /// A template as a proposal carries it.
+    /// Creates a template for a proposal.
     ///
     /// # Errors
-    /// What is wrong with it, and with which item.
+    /// What is wrong with the template, and with which item.
     pub fn new(
         parties: Parties,
         direction: Direction,
@@ -263,7 +264,7 @@ impl Template {
         Ok(template)
     }
 
-    /// One resource and nothing beside it.
+    /// Creates a template of one resource.
     ///
     /// # Errors
     /// As [`Template::new`].
@@ -271,7 +272,7 @@ impl Template {
         Template::new(parties, direction, vec![SetRule::All], vec![Item { set: 0, ..item }])
     }
 
-    /// The same with other items: what a counter-offer is made of.
+    /// Returns the same template with other items, for a counter-offer.
     ///
     /// # Errors
     /// As [`Template::new`].
@@ -284,12 +285,12 @@ impl Template {
         self.parties
     }
 
-    /// Whether the application would grow or shrink.
+    /// Whether the application wants to grow or shrink.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// How the sets are to be met, by their number.
+    /// How the sets must be met, by their number.
     pub fn rules(&self) -> &[SetRule] {
         &self.sets
     }
@@ -299,14 +300,14 @@ impl Template {
         &self.items
     }
 
-    /// Section 2: the worst of what the sets are.
+    /// Section 2: the worst status of the sets.
     pub fn status(&self) -> Status {
         let sets: Vec<Status> = self.sets().map(|(rule, members)| set_status(rule, members)).collect();
         let worst = [Status::Rejected, Status::Failed, Status::Open, Status::Accepted];
         worst.into_iter().find(|status| sets.contains(status)).unwrap_or(Status::Ready)
     }
 
-    /// Whether it can be accepted as it stands: no alternatives are left open.
+    /// Returns whether it can be accepted as it is: no alternatives are left open.
     pub fn is_definite(&self) -> bool {
         self.sets().all(|(rule, members)| {
             let n_live = members.filter(|item| item.is_live()).count();
@@ -317,7 +318,8 @@ impl Template {
         })
     }
 
-    /// The same with every item that is part of it at `status`, as it is shown once the negotiation went on.
+    /// Returns the same template with all its live items at `status`, as it is shown after the negotiation has moved
+    /// on.
     pub(crate) fn at(&self, status: ItemStatus) -> Template {
         let mut template = self.clone();
         for item in template.items.iter_mut().filter(|item| item.is_live()) {
@@ -326,12 +328,12 @@ impl Template {
         template
     }
 
-    /// How many nodes change hands, if it is accepted as it stands.
+    /// Returns how many nodes change hands, if it is accepted as it is.
     pub fn n_nodes(&self) -> u64 {
         self.live().filter(|item| matches!(item.resource, Resource::Nodes(_))).map(|item| item.quantity.0).sum()
     }
 
-    /// How many nodes of each cluster change hands, if it is accepted as it stands.
+    /// Returns how many nodes of each cluster change hands, if it is accepted as it is.
     pub fn nodes_by_cluster(&self) -> BTreeMap<ClusterId, u64> {
         let mut nodes = BTreeMap::new();
         for item in self.live() {
@@ -344,18 +346,18 @@ impl Template {
         nodes
     }
 
-    /// Whether these nodes are what was agreed: as many, and all that were named.
+    /// Returns whether these nodes are what was agreed: as many, and all that were named.
     pub(crate) fn is_met_by(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let mut of_nodes = self.live().filter(|item| matches!(item.resource, Resource::Nodes(_)));
         nodes.len() as u64 == self.n_nodes() && of_nodes.all(|item| item.nodes.is_subset(nodes))
     }
 
-    /// The earliest of the deadlines that were agreed.
+    /// Returns the earliest of the agreed deadlines.
     pub(crate) fn deadline(&self) -> Time {
         self.live().filter_map(|item| item.terms.deadline).min().unwrap_or(Time::NEVER)
     }
 
-    /// Whether both are about the same parties and resources, so that one can answer the other.
+    /// Returns whether both are about the same parties and resources, so that one can answer the other.
     pub(crate) fn has_subject_of(&self, other: &Template) -> bool {
         fn subject(item: &Item) -> (u16, &Resource, Quantity) {
             (item.set, &item.resource, item.held)
@@ -376,7 +378,7 @@ impl Template {
     }
 }
 
-/// What an item must not be beside the ones before it.
+/// Checks an item against the items before it.
 fn validate_beside(idx: usize, item: &Item, before: &[Item], sets: &[SetRule]) -> Result<(), TemplateError> {
     for earlier in before.iter().filter(|earlier| earlier.resource == item.resource) {
         // Two changes of one resource would make its total ambiguous; alternatives do not happen together.

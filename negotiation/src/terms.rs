@@ -6,7 +6,8 @@ pub use rms_model::Sizes;
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// So much of a resource: nodes; cores, MiB of memory or devices on each node; licences; or milliseconds of wall time.
+/// A quantity of a resource: nodes; cores, MiB of memory or devices on each node; licences; or milliseconds of wall
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Quantity(pub u64);
@@ -17,13 +18,13 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What one unit costs for an hour, in thousandths of the deployment's currency. Who takes pays who gives.
+/// What one unit costs for an hour, in thousandths of the deployment's currency. The taker pays the giver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Price(pub u64);
 
-/// What the sender of a proposal wants beside the quantity. Each proposal carries the terms of its own sender; those
-/// of an accepted one bind both.
+/// What the sender of a proposal wants besides the quantity. Each proposal carries the terms of its own sender; those
+/// of an accepted one bind both ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
     /// Fewer are of no use to the sender. Not binding, but a counter-proposal below it wastes a round.
@@ -32,23 +33,24 @@ pub struct Terms {
     pub most: Quantity,
     /// Totals that the sender can use.
     pub sizes: Sizes,
-    /// For how long after it is ready; `None`: until the application ends.
+    /// How long it lasts after it is ready; `None`: until the application ends.
     pub duration: Option<Span>,
     /// Per unit and hour.
     pub price: Price,
-    /// Ready by then, or it has failed; `None`: whenever.
+    /// The time by which it must be ready, or it has failed; `None`: no deadline.
     pub deadline: Option<Time>,
-    /// Given back by then, by the RMS's clock; `None`: never.
+    /// The time by which it must be given back, by the RMS's clock; `None`: never.
     pub give_back_by: Option<Time>,
     /// How urgent it is among the sender's own negotiations; higher goes first. Not binding.
     pub priority: i32,
 }
 
 impl Price {
-    /// What so many units cost for so long, rounded up; what is more than any budget is as much as can be said.
+    /// Returns what `units` cost for a time of `held`, rounded up and saturating: more than any budget is the greatest
+    /// number.
     pub fn cost(self, units: u32, held: Span) -> u64 {
         let millis = u128::from(held.as_millis().max(0).unsigned_abs());
-        // At most 2⁶⁴ · 2³², and then times what a span can be: it may be more than 128 bits.
+        // At most 2⁶⁴ · 2³², and then times the longest span: it may need more than 128 bits.
         let an_hour = u128::from(self.0) * u128::from(units);
         let whole = an_hour.checked_mul(millis).map(|total| total.div_ceil(MILLIS_AN_HOUR));
         whole.and_then(|cost| u64::try_from(cost).ok()).unwrap_or(u64::MAX)
@@ -56,12 +58,12 @@ impl Price {
 }
 
 impl Terms {
-    /// No terms but the range itself: from 1 to `quantity`.
+    /// Returns terms with only a range: from 1 to `quantity`.
     pub fn up_to(quantity: Quantity) -> Terms {
         Terms { least: Quantity(1), ..Terms::exactly(quantity) }
     }
 
-    /// No terms but the quantity itself.
+    /// Returns terms with only the exact quantity.
     pub fn exactly(quantity: Quantity) -> Terms {
         Terms {
             least: quantity,

@@ -1,4 +1,4 @@
-//! Says the latest statement until the other end has heard it, and remembers what was heard.
+//! Sends the latest statement until the other end has confirmed it, and remembers what was received.
 
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::message::{Message, Statement};
 use crate::subject::NegotiationId;
 
-/// One end's half of the conversation. Statements are numbered; only the latest is ever repeated.
+/// One end's side of the exchange. Statements are numbered; only the latest is ever repeated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Voice {
     latest: Option<Statement>,
     seq: u32,
-    /// The greatest number of ours that the other end has confirmed.
+    /// The greatest number of this end's statements that the other end has confirmed.
     confirmed: u32,
-    /// The number of theirs that we have taken in.
+    /// The number of the other end's latest statement that was handled.
     ack_seq: u32,
     n_times: u32,
     send_at: Time,
 }
 
-/// How long to wait for a confirmation: first, and at most, with doubling between.
+/// How long to wait for a confirmation: the first and the longest time, with doubling between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     pub first: Span,
@@ -27,8 +27,8 @@ pub(crate) struct Patience {
 }
 
 impl Voice {
-    /// One that has lost what it said, but knows that so many statements of it were heard, and which was the latest of
-    /// the other end.
+    /// Restores an end that has lost its statements, but knows that `seq` of them were received, and the number of the
+    /// latest statement of the other end.
     pub fn recalled(seq: u32, ack_seq: u32) -> Voice {
         Voice { seq, confirmed: seq, ack_seq, ..Voice::default() }
     }
@@ -41,12 +41,12 @@ impl Voice {
         self.seq
     }
 
-    /// Whether the other end may not know the latest statement.
+    /// Returns whether the other end may not have received the latest statement.
     pub fn is_unheard(&self) -> bool {
         self.confirmed < self.seq
     }
 
-    /// How often the latest statement was said.
+    /// How often the latest statement was sent.
     pub fn n_times(&self) -> u32 {
         self.n_times
     }
@@ -56,14 +56,14 @@ impl Voice {
         self.send_at
     }
 
-    /// Makes a new statement, which takes the place of the one before it.
+    /// Makes a new statement, which replaces the previous one.
     pub fn say(&mut self, statement: Statement) {
         self.latest = Some(statement);
         self.seq = self.seq.saturating_add(1);
         self.n_times = 0;
     }
 
-    /// The latest statement, once more.
+    /// Returns a message with the latest statement, and schedules its repetition.
     pub fn send(&mut self, id: NegotiationId, now: Time, patience: Patience) -> Message {
         let doublings = if self.is_unheard() { self.n_times.min(MOST_DOUBLINGS) } else { MOST_DOUBLINGS };
         let wait = Span::from_millis(patience.first.as_millis().saturating_mul(1 << doublings));
@@ -72,27 +72,27 @@ impl Voice {
         Message { statement: self.latest.clone(), ..self.ack(id) }
     }
 
-    /// Only what was heard. It asks for nothing, so two ends never acknowledge each other forever.
+    /// Returns a message that only acknowledges. It asks for nothing, so two ends never acknowledge each other forever.
     pub fn ack(&self, id: NegotiationId) -> Message {
         Message { id, seq: self.seq, ack_seq: self.ack_seq, statement: None }
     }
 
-    /// The other end has heard everything up to there.
+    /// Notes that the other end has received all statements up to `seq`.
     pub fn confirm(&mut self, seq: u32) {
         self.confirmed = self.confirmed.max(seq);
     }
 
-    /// Itself as it is written down: what only the running process knows is left out.
+    /// Returns the state to store, without what only the running process knows.
     pub fn durable(&self) -> Voice {
         Voice { confirmed: 0, n_times: 0, send_at: Time::EPOCH, ..self.clone() }
     }
 
-    /// The other end has heard statements up to this one, whatever they were.
+    /// Notes that the other end has received statements up to `seq`, whatever they were.
     pub fn skip_to(&mut self, seq: u32) {
         self.seq = self.seq.max(seq);
     }
 
-    /// A statement of the other end was taken in.
+    /// Notes that a statement of the other end was handled.
     pub fn take_in(&mut self, seq: u32) {
         self.ack_seq = self.ack_seq.max(seq);
     }

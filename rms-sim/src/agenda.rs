@@ -29,7 +29,7 @@ impl<T> EventQueue<T> {
         self.items.values()
     }
 
-    /// Removes all other items, and returns how many they were.
+    /// Removes all other items, and returns how many there were.
     pub(crate) fn retain(&mut self, keeps: impl Fn(&T) -> bool) -> usize {
         let before = self.items.len();
         self.items.retain(|_, item| keeps(item));

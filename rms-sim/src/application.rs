@@ -1,5 +1,5 @@
-//! A model application: the process of a running job that speaks for it. It runs the end of a dialogue that real ones
-//! run, and does what its manner says, most of it at breakpoints of its own.
+//! A model application: the process of a running job that negotiates for it. It runs the same end of a dialogue as real
+//! applications, and behaves as its manner says, mostly at its own breakpoints.
 
 mod answer;
 mod liar;
@@ -20,22 +20,22 @@ use crate::dice::Dice;
 
 pub use manner::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};
 
-/// What the server says to it.
+/// A message of the server to the application.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Answer(Result<NegotiatorAnswer, Refusal>),
-    /// The disk fails: what was said has no answer, and it connects again later.
+    /// The disk fails: calls get no answer, and the application connects again later.
     Failing,
     Notice(NegotiatorNotice),
 }
 
-/// What it does about it.
+/// What the application does after an event.
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) says: Vec<NegotiatorCall>,
     pub(crate) changes: Vec<Change>,
     pub(crate) wakes_at: Option<Time>,
-    /// It ends its processes there.
+    /// The nodes on which it ends its processes.
     pub(crate) clears: BTreeSet<NodeId>,
     /// Its process is gone.
     pub(crate) vanishes: Option<Absence>,
@@ -48,11 +48,11 @@ pub(crate) struct ModelApplication {
     pub(crate) manner: Manner,
     dice: Dice,
     began: Time,
-    /// None before it was ever attached.
+    /// None before it was first attached.
     dialogues: Option<Dialogues>,
     pub(crate) holding: Option<Holding>,
     link: Link,
-    /// When it answers which round.
+    /// When it answers which round of a negotiation.
     answers_at: BTreeMap<NegotiationId, (u16, Time)>,
     /// The last breakpoint that it has reached.
     breakpoint: Time,
@@ -66,7 +66,7 @@ enum Link {
     Away,
     Attaching,
     Attached,
-    /// It was told that it has no say any more.
+    /// It was told that it may not negotiate any more.
     Over,
 }
 
@@ -76,7 +76,7 @@ impl ModelApplication {
             job,
             run,
             manner,
-            // Each execution of each job rolls its own dice, whatever others do.
+            // Each execution of each job has its own random numbers, whatever others do.
             dice: Dice::new(seed ^ job.0.wrapping_mul(0x9e37_79b9) ^ u64::from(run.0) << 48, STREAM),
             began: now,
             dialogues: None,
@@ -90,7 +90,7 @@ impl ModelApplication {
         }
     }
 
-    /// Its end of all dialogues.
+    /// Returns its end of all dialogues.
     pub(crate) fn dialogues(&self) -> &[Dialogue] {
         self.dialogues.as_ref().map_or(&[], Dialogues::all)
     }
@@ -99,12 +99,12 @@ impl ModelApplication {
         self.link == Link::Attached
     }
 
-    /// It has nothing to say any more.
+    /// Returns whether it has nothing to say any more.
     pub(crate) fn is_over(&self) -> bool {
         self.link == Link::Over
     }
 
-    /// It has a new connection.
+    /// Handles a new connection.
     pub(crate) fn connects(&mut self) -> NegotiatorCall {
         self.link = Link::Attaching;
         let keeps = Keeps::Nothing;
@@ -117,7 +117,7 @@ impl ModelApplication {
         }
     }
 
-    /// Another process takes over: what this one knew is gone with it.
+    /// Replaces the process: what the old one knew is lost.
     pub(crate) fn forgets(&mut self) {
         self.dialogues = None;
         self.holding = None;
@@ -131,7 +131,7 @@ impl ModelApplication {
             Told::Answer(Ok(NegotiatorAnswer::Attached(attached))) => self.attached(now, &attached, &mut reaction),
             Told::Answer(Ok(NegotiatorAnswer::Done)) | Told::Failing => {}
             Told::Answer(Err(_)) => {
-                // Who may not attach has no say; what else was refused is only that.
+                // An application that may not attach may not negotiate; other refusals have no consequences.
                 if self.link == Link::Attaching {
                     self.link = Link::Over;
                 }
@@ -148,7 +148,7 @@ impl ModelApplication {
             Told::Notice(NegotiatorNotice::Holding(holding)) => self.holding = Some(*holding),
             Told::Notice(NegotiatorNotice::Ended { outcome: _ }) => self.link = Link::Over,
             Told::Notice(NegotiatorNotice::Replaced) => self.loses_connection(),
-            // The holding says the same.
+            // The holding contains the same.
             Told::Notice(NegotiatorNotice::NodesLost { nodes: _ }) => {}
             Told::Notice(NegotiatorNotice::Counted { n_opened }) => {
                 self.dialogues.iter_mut().for_each(|dialogues| dialogues.skip_to(n_opened));
@@ -186,7 +186,7 @@ impl ModelApplication {
         }
     }
 
-    /// A time has come that it asked for, or another one.
+    /// Handles the passing of time, whether it asked to be woken now or not.
     pub(crate) fn wakes(&mut self, now: Time) -> Reaction {
         let mut reaction = Reaction::default();
         if let Some(absence) = self.manner.absence
@@ -214,7 +214,7 @@ impl ModelApplication {
         self.settles(now, reaction)
     }
 
-    /// The server has said something of this one: an answer may be due after some thought.
+    /// Handles a statement of the server in this negotiation: an answer may be due after some time.
     fn considers(&mut self, now: Time, id: NegotiationId) {
         let Some(dialogue) = self.dialogues.as_ref().and_then(|dialogues| dialogues.get(id)) else { return };
         let waits_for_us = dialogue.phase().proposer() == Some(Side::Rms);
@@ -252,7 +252,7 @@ impl ModelApplication {
         }
     }
 
-    /// Here it may change its size, and thinks of what it wants.
+    /// Handles a breakpoint, where the application may change its size and decides what it wants.
     fn reaches_breakpoint(&mut self, now: Time, reaction: &mut Reaction) {
         let Some(dialogues) = &self.dialogues else { return };
         let promised: Vec<NegotiationId> = dialogues.all().iter().filter(gives).map(Dialogue::id).collect();
@@ -284,7 +284,7 @@ impl ModelApplication {
         }
     }
 
-    /// What it has agreed to give, it gives now.
+    /// Gives back now what it has agreed to give.
     fn lets_go(&mut self, now: Time, id: NegotiationId, reaction: &mut Reaction) {
         let (Some(dialogue), Some(holding)) =
             (self.dialogues.as_ref().and_then(|dialogues| dialogues.get(id)), &self.holding)
@@ -296,8 +296,8 @@ impl ModelApplication {
         let mut nodes = BTreeSet::new();
         for item in template.items().iter().filter(|item| item.is_live()) {
             let Resource::Nodes(cluster) = item.resource else { continue };
-            // Its first node is where it lives; the last ones to come are the first to go, but before them those that it
-            // was asked to leave.
+            // It keeps its first node, where its process runs; the last nodes to come are the first to go, but before
+            // them those that it was asked to leave.
             let mut others: Vec<_> =
                 holding.nodes.iter().skip(1).rev().filter(|node| node.cluster == cluster).collect();
             others.sort_by_key(|node| !node.is_departing);
@@ -324,7 +324,7 @@ impl ModelApplication {
         self.n_wanted += 1;
         let Some((sets, items)) = opening::opening(&self.manner, want, holding, now) else { return };
         let clock = now + self.manner.skew;
-        // What is wrong with it, it hears at once: it is not said.
+        // An error in the request is detected at once: the request is not sent.
         if let Ok((_, output)) = dialogues.open(clock, want.direction, sets, items, want.valid_for) {
             self.take(output, reaction);
         }
@@ -332,7 +332,7 @@ impl ModelApplication {
 
     fn acts(&mut self, now: Time, id: NegotiationId, action: Action, reaction: &mut Reaction) {
         let clock = self.clock(now);
-        // What is not possible any more, because something else was faster, is left.
+        // An action that is no longer possible, because another one was faster, is dropped.
         if let Some(Ok(output)) = self.dialogues.as_mut().map(|dialogues| dialogues.act(clock, id, action)) {
             self.take(output, reaction);
         }
@@ -344,14 +344,14 @@ impl ModelApplication {
             if self.said.len() < MOST_SAID {
                 self.said.push(message.clone());
             }
-            // Without a channel it is not said; what is not heard is said again.
+            // Without a channel nothing is sent; what was not received is sent again.
             if self.is_attached() {
                 reaction.says.push(NegotiatorCall::Say(Box::new(message)));
             }
         }
     }
 
-    /// When it wants to be woken next.
+    /// Sets when it wants to be woken next.
     fn settles(&self, now: Time, reaction: Reaction) -> Reaction {
         if self.is_over() {
             return Reaction { wakes_at: None, ..reaction };
@@ -378,14 +378,14 @@ impl ModelApplication {
     }
 }
 
-/// Has it agreed to give something in this one?
+/// Returns whether it has agreed to give something in this negotiation.
 fn gives(dialogue: &&Dialogue) -> bool {
     dialogue.phase() == Phase::Accepted && dialogue.direction() == Some(Direction::Shrink)
 }
 
-/// An answer takes half of it to arrive.
+/// The longest time before a proposal lapses at which a last-minute answer is sent; it takes half of it to arrive.
 const LAST_MINUTE: Span = Span::from_millis(2);
-/// What a liar may repeat.
+/// How many of its messages a liar may repeat.
 const MOST_SAID: usize = 32;
-/// The stream of chance that applications are drawn from.
+/// The random stream of applications.
 const STREAM: u64 = 7;

@@ -1,7 +1,8 @@
-//! Runs a whole workload through the real core as fast as it goes: jobs come and end, the core does everything else.
+//! Runs a whole workload through the real core as fast as possible: jobs are submitted and end here, the core does
+//! everything else.
 //!
 //! There are no agents here, no messages and no faults (for those there is [`World`](crate::World)): model launchers
-//! say when their jobs are done, as in 001. The core's facts tell when jobs start.
+//! report when their jobs are done, as in 001. The core's facts tell when jobs start.
 
 mod estimates;
 pub mod heat;
@@ -41,23 +42,23 @@ pub use schedule::{Capacity, Part, Stretch, Unsound, check_schedule};
 pub use trace::TraceJobs;
 pub use trace::submission;
 
-/// The jobs to be run, by their place in the order of their submits.
+/// The jobs to run, by their place in the order of their submits.
 pub trait Workload {
-    /// How many jobs there are.
+    /// Returns how many jobs there are.
     fn n_jobs(&self) -> usize;
-    /// When a job is submitted; never before the one in front of it.
+    /// Returns when a job is submitted; never before the previous one.
     fn submit(&self, job_idx: usize) -> Time;
-    /// What is submitted, and by whom.
+    /// Returns the submission and its submitter.
     fn submission(&self, job_idx: usize) -> (Identity, Submission);
-    /// How long it runs once it has started; its wall time at most.
+    /// Returns how long the job runs once it has started; at most its wall time.
     fn run(&self, job_idx: usize) -> Span;
-    /// How its run time depends on its nodes, if these may change.
+    /// Returns how its run time depends on its nodes, if these may change.
     fn elastic(&self, _job_idx: usize) -> Option<Elastic> {
         None
     }
 }
 
-/// The nodes of one cluster, all alike.
+/// The nodes of one cluster, which are all equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNodes {
     pub cluster: String,
@@ -65,7 +66,7 @@ pub struct ClusterNodes {
     pub inventory: Inventory,
 }
 
-/// Why a workload can not be run.
+/// Why a workload cannot be run.
 #[derive(Debug, Error)]
 pub enum BatchError {
     #[error("node {node} can not join")]
@@ -82,22 +83,22 @@ pub struct Batch<'a, W> {
     rms: Rms,
     workload: &'a W,
     watch: Watch,
-    /// The jobs that run, by when they end; those whose nodes change, by when they would have ended, too.
+    /// The running jobs by their end; those whose nodes change also by their former ends.
     ends: BinaryHeap<Reverse<(Time, JobId, Run)>>,
-    /// Of running jobs whose nodes change.
+    /// The progress of running jobs whose nodes change.
     progress: BTreeMap<JobId, Progress>,
-    /// Of running jobs that have lent cores or borrowed some.
+    /// The pace of running jobs that have lent or borrowed cores.
     paces: BTreeMap<JobId, Pace>,
-    /// How fast jobs really go on with some of their cores.
+    /// How fast jobs really run with some of their cores.
     model: RuntimeModel,
-    /// What the core plans with, if not with what jobs request.
+    /// The run times with which the core plans, if not with those that jobs request.
     estimates: Estimates,
-    /// What their nodes have to say.
+    /// The reports that nodes are to make.
     reports: VecDeque<(NodeId, JobReport)>,
-    /// If somebody wants to know what ran where.
+    /// Where each job ran, if that is recorded.
     schedule: Option<Schedule>,
     now: Time,
-    /// The next job to be submitted.
+    /// The next job to submit.
     next_idx: usize,
     n_refused: usize,
     n_done: usize,
@@ -106,17 +107,17 @@ pub struct Batch<'a, W> {
 /// Reads the facts as they become durable.
 #[derive(Debug, Default)]
 struct Watch {
-    /// Which job of the workload has which id: ids are given in the order of submits, to those that are accepted.
+    /// The index in the workload of each job id: ids are given in the order of submits, to the jobs that are accepted.
     job_idxs: Vec<u32>,
     started: Vec<(JobId, Run, Time)>,
     resized: Vec<Resized>,
-    /// Whose cores have changed.
+    /// The jobs whose cores have changed.
     shared: Vec<JobId>,
-    /// By place in the workload.
+    /// By index in the workload.
     finished: Vec<Option<Finished>>,
 }
 
-/// The nodes of a job have changed.
+/// A change of a job's nodes.
 #[derive(Debug)]
 struct Resized {
     job: JobId,
@@ -127,7 +128,7 @@ struct Resized {
 
 impl<'a, W: Workload> Batch<'a, W> {
     /// # Errors
-    /// Nodes that can not join.
+    /// Nodes that cannot join.
     pub fn new(settings: Settings, nodes: &[ClusterNodes], workload: &'a W) -> Result<Batch<'a, W>, BatchError> {
         let config = Config { settings, tells_anyone: false, ..Config::default() };
         let watch = Watch { finished: vec![None; workload.n_jobs()], ..Watch::default() };
@@ -167,30 +168,30 @@ impl<'a, W: Workload> Batch<'a, W> {
         Ok(batch)
     }
 
-    /// Jobs really go on by this model, whichever one estimates are made by.
+    /// Sets the model by which jobs really run, whichever model estimates are made with.
     #[must_use]
     pub fn paced_by(self, model: RuntimeModel) -> Batch<'a, W> {
         Batch { model, ..self }
     }
 
-    /// The core plans with these run times.
+    /// Sets the run times with which the core plans.
     #[must_use]
     pub fn planned_by(self, run_times: RunTimes) -> Batch<'a, W> {
         Batch { estimates: Estimates::by(run_times), ..self }
     }
 
-    /// Runs all jobs. `progress` is told from time to time how many have ended.
+    /// Runs all jobs. `progress` is called from time to time with the number of jobs that have ended.
     ///
     /// # Errors
-    /// Jobs that never start, which settings can bring about.
+    /// Jobs that never start, which some settings cause.
     pub fn run(self, progress: impl FnMut(usize)) -> Result<Summary, BatchError> {
         self.drive(progress, |_| Ok(()))
     }
 
-    /// The same; `record` is given what has ended, in the order of the ends.
+    /// Like [`Batch::run`]; `record` is called with the jobs that have ended, in the order of their ends.
     ///
     /// # Errors
-    /// As [`Batch::run`], and those of `record`.
+    /// As [`Batch::run`], and errors of `record`.
     pub fn run_recorded(
         mut self,
         progress: impl FnMut(usize),
@@ -219,17 +220,17 @@ impl<'a, W: Workload> Batch<'a, W> {
         Ok(self.summary())
     }
 
-    /// What has become of all jobs.
+    /// Summarizes all jobs.
     pub fn summary(self) -> Summary {
         let n_nodes = self.rms.state().nodes().len() as u32;
         let ghosts = self.rms.state().ghost_node_time();
         Summary::new(self.watch.finished, n_nodes, self.n_refused, ghosts)
     }
 
-    /// Everything of the next instant at which something happens; false if all jobs have ended.
+    /// Processes everything of the next instant at which something happens; returns false if all jobs have ended.
     ///
     /// # Errors
-    /// Nothing will ever happen again, and jobs wait.
+    /// No event is left, but jobs wait.
     pub fn turn(&mut self) -> Result<bool, BatchError> {
         let n_jobs = self.workload.n_jobs();
         let n_left = n_jobs - self.n_done - self.n_refused;
@@ -240,10 +241,10 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.forget_old_ends();
         let end = self.ends.peek().map(|Reverse((end, ..))| *end);
         let next = [submit, end, self.estimates.next(), self.rms.next_timer()].into_iter().flatten().min();
-        // A timer that is past is due at once.
+        // A timer in the past is due at once.
         let now = next.ok_or(BatchError::Stuck { n_left })?.max(self.now);
         self.now = now;
-        // At one instant nodes are freed first, then jobs come, and one pass serves them all.
+        // At one instant nodes are freed first, then jobs are submitted, and one pass serves them all.
         while let Some(Reverse((end, job, run))) = self.ends.peek().copied()
             && end <= now
         {
@@ -271,7 +272,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         Ok(true)
     }
 
-    /// Jobs whose nodes have changed since end, or have ended, at another time.
+    /// Drops ends of jobs whose nodes have changed since, or that have ended at another time.
     fn forget_old_ends(&mut self) {
         while let Some(Reverse((end, job, run))) = self.ends.peek() {
             let is_running = self.rms.state().jobs().get(job).is_some_and(|entry| entry.run == *run);
@@ -289,7 +290,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.now
     }
 
-    /// What the core holds true, for tests.
+    /// Returns the core's state, for tests.
     pub fn state(&self) -> &State {
         self.rms.state()
     }
@@ -306,7 +307,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.report();
     }
 
-    /// It ends now.
+    /// Lets the core's estimates learn from the job, which ends now.
     fn learn(&mut self, job: JobId) {
         let job_idx = self.idx_of(job);
         let (Some(entry), Some(finished)) = (self.rms.state().jobs().get(&job), self.watch.finished[job_idx]) else {
@@ -316,7 +317,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.estimates.learn(job_idx, &entry.spec.owner.0, ran);
     }
 
-    /// It runs for longer than was estimated, unless that has changed since.
+    /// Raises the estimate of a job that runs for longer, unless the estimate has changed since.
     fn raise(&mut self, job: JobId, run: Run) {
         let planned = |state: &State| {
             let started = state.jobs().get(&job).filter(|entry| entry.run == run)?.started()?;
@@ -334,7 +335,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.expect(job);
     }
 
-    /// It is planned to end when the core says.
+    /// Notes until when the core plans the job to run.
     fn expect(&mut self, job: JobId) {
         let Some(entry) = self.rms.state().jobs().get(&job) else { return };
         let Some(started) = entry.started() else { return };
@@ -353,7 +354,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.report();
     }
 
-    /// Nodes say at once what runs there, and what does not any more.
+    /// Nodes report at once what runs on them and what has ended.
     fn report(&mut self) {
         while let Some((node, report)) = self.reports.pop_front() {
             let Some(entry) = self.rms.state().nodes().get(&node) else { continue };
@@ -364,7 +365,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
     }
 
-    /// Somebody has started: it ends when it has done its work, unless its nodes change.
+    /// Handles the start of a job: it ends when it has done its work, unless its nodes change.
     fn begin(&mut self, job: JobId, run: Run, at: Time) {
         let entry = self.rms.state().jobs().get(&job);
         let nodes = entry.map_or(&[][..], |entry| entry.nodes());
@@ -384,7 +385,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             Some(entry) if !entry.grants().is_empty() => {
                 nodes.iter().map(|node| share(self.rms.state(), entry, *node)).sum()
             }
-            // All of each.
+            // All cores of each node.
             Some(_) | None => f64::from(n_nodes),
         };
         let node_time = Span::from_millis((ended.since(at).as_millis() as f64 * share) as i64);
@@ -429,7 +430,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.reports.extend(freed.iter().map(|node| (*node, report(&gone))));
     }
 
-    /// It has other cores now, and ends at another time.
+    /// Handles a change of the job's cores, which changes the time of its end.
     fn repace(&mut self, job: JobId) {
         if let Some(schedule) = &mut self.schedule {
             schedule.resize(job, self.now, self.rms.state());
@@ -456,7 +457,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.expect(job);
     }
 
-    /// Lets the step become true; jobs that have started get their end. The refusal among the effects, if one is.
+    /// Commits the step; jobs that have started get their end. Returns the refusal among the effects, if there is one.
     fn commit(&mut self, step: Step) -> Option<Refusal> {
         let Ok(effects) = step.commit(&mut self.watch);
         for (job, run, at) in std::mem::take(&mut self.watch.started) {
@@ -506,20 +507,20 @@ impl Journal for Watch {
     }
 }
 
-/// How much of a node a job has: all of it, or so many of its cores.
+/// Returns how much of a node a job has: all of it, or the fraction of its cores.
 fn share(state: &State, job: &Job, node: NodeId) -> f64 {
     let Some(grant) = job.grants().get(&node) else { return 1.0 };
     let n_cores = state.nodes().get(&node).map_or(1, |entry| entry.inventory.cores.max(1));
     f64::from(grant.cores.len()) / f64::from(n_cores)
 }
 
-/// How much of a node a job asked for.
+/// Returns how much of a node a job asked for.
 fn share_asked(state: &State, job: &Job, node: NodeId) -> f64 {
-    // A guest has fewer cores than that, and asked for as much as its mate has.
+    // A guest has fewer cores than that, and asked for as many as its mate has.
     if job.is_guest_on(node) { 1.0 } else { share(state, job, node) }
 }
 
-/// Nodes that are called `n1`, `n2`, …
+/// Returns nodes with the names `n1`, `n2`, …
 pub fn uniform_nodes(n_nodes: u32, cores_per_node: u32) -> ClusterNodes {
     let names = (1..=n_nodes).map(|number| format!("n{number}")).collect();
     let inventory = Inventory { cores: cores_per_node, cpus: cores_per_node, ..Inventory::default() };

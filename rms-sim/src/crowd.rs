@@ -1,4 +1,4 @@
-//! Users and admins from a seed: they submit, cancel, hold, drain and turn knobs at random times.
+//! Users and admins from a seed: they submit, cancel, hold, drain and change settings at random times.
 
 mod negotiating;
 
@@ -19,22 +19,22 @@ use crate::world::World;
 #[derive(Debug)]
 pub struct Crowd {
     dice: Dice,
-    /// Of what jobs do about lost nodes.
+    /// Decides how jobs react to lost nodes.
     losses: Dice,
-    /// Of what they take of their nodes.
+    /// Decides what jobs take of their nodes.
     shares: Dice,
-    /// Of where their nodes lie.
+    /// Decides where the nodes of jobs lie.
     places: Dice,
     n_jobs_left: u32,
-    /// The most nodes that a cluster has.
+    /// The number of nodes of the largest cluster.
     n_nodes: u32,
     longest_gap: Span,
-    /// In so many of a hundred cases it is about negotiation.
+    /// The percentage of actions that are about negotiation.
     negotiates: u32,
 }
 
 impl Crowd {
-    /// They submit `n_jobs` jobs of at most `n_nodes` nodes to the clusters `a` and `b`.
+    /// Creates users that submit `n_jobs` jobs of at most `n_nodes` nodes to the clusters `a` and `b`.
     pub fn new(seed: u64, n_jobs: u32, n_nodes: u32) -> Crowd {
         let mut dice = Dice::new(seed, STREAM);
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
@@ -43,17 +43,17 @@ impl Crowd {
         Crowd { dice, losses, shares, places, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
     }
 
-    /// Most of what they do is about applications whose nodes change while they run.
+    /// Creates users most of whose actions are about applications whose nodes change while they run.
     pub fn negotiating(seed: u64, n_jobs: u32, n_nodes: u32) -> Crowd {
         Crowd { negotiates: 75, ..Crowd::new(seed, n_jobs, n_nodes) }
     }
 
-    /// When somebody does something next.
+    /// Returns when the next action takes place.
     pub fn next(&mut self, now: Time) -> Time {
         now + self.dice.span(Span::from_millis(1), self.longest_gap)
     }
 
-    /// Somebody does something now. Nobody waits for the answer: the server may be down.
+    /// Performs an action. Nobody waits for the answer: the server may be down.
     pub fn act(&mut self, world: &mut World) {
         let may_submit = self.n_jobs_left > 0;
         if may_submit && self.dice.chance(65) {
@@ -87,7 +87,7 @@ impl Crowd {
         world.call(&admin(), call);
     }
 
-    /// Where jobs share nodes, most want a part of each.
+    /// Makes most jobs ask for a part of each node, where jobs share nodes.
     fn with_share(&mut self, job: ModelJob) -> ModelJob {
         let cpus = *self.shares.pick(&[0, 1, 1, 2, 3, 4]).expect("there are six");
         let memory = *self.shares.pick(&[0, 0, 1024, 3000]).expect("there are four");
@@ -100,7 +100,7 @@ impl Crowd {
         job
     }
 
-    /// Some want nodes that follow one another.
+    /// Makes some jobs ask for contiguous nodes.
     fn with_place(&mut self, mut job: ModelJob) -> ModelJob {
         let is_contiguous = self.places.chance(30);
         job.submission.resources.contiguous = is_contiguous && job.submission.evolving.is_none();
@@ -142,7 +142,7 @@ impl Crowd {
         (manner, Program { runs, exit: NodeExit::Exited { code }, ..Program::default() })
     }
 
-    /// What a launcher's application takes of each node.
+    /// Draws what a launcher's application takes of each node.
     fn slice(&mut self) -> Slice {
         let cores = *self.shares.pick(&[0, 1, 1, 2]).expect("there are four");
         let memory = *self.shares.pick(&[0, 1024]).expect("there are two");
@@ -163,7 +163,7 @@ impl Crowd {
             _ => spanning(&[("a", self.dice.number(1, self.n_nodes)), ("b", 1)], wall),
         };
         let runs = secs(&mut self.dice, 0, 100);
-        // Some programs come from a slow file system.
+        // Some programs are loaded from a slow file system.
         let slowest_start = if self.dice.chance(30) { 90 } else { 2 };
         let mut job = job.runs(runs).starts_after(secs(&mut self.dice, 0, slowest_start));
         let codes = [0, 0, 0, 1, 7];
@@ -193,7 +193,7 @@ impl Crowd {
         job.by(self.dice.pick(&USERS).expect("there are three"))
     }
 
-    /// Some stages of some seconds.
+    /// Draws a job with some stages of some seconds.
     fn evolving(&mut self) -> ModelJob {
         let n_stages = self.dice.number(1, 5);
         let stages: Vec<(u32, Span)> = (0..n_stages).map(|_| self.stage()).collect();
@@ -287,7 +287,7 @@ impl Crowd {
         }
     }
 
-    /// What admins do in the end, so that everything can end.
+    /// Returns the last calls of the admins, so that everything can end.
     pub fn last_calls(&self, world: &World) -> Vec<Call> {
         let nodes = world.state().nodes().values().map(|node| node.name.clone()).collect();
         vec![
@@ -301,9 +301,9 @@ impl Crowd {
     }
 }
 
-/// Who submits.
+/// The users who submit.
 const USERS: [&str; 3] = ["ann", "bob", "cid"];
-/// The stream of chance that people are drawn from.
+/// The random stream of users.
 const STREAM: u64 = 2;
 const STREAM_OF_LOSSES: u64 = 11;
 const STREAM_OF_SHARES: u64 = 12;

@@ -1,4 +1,4 @@
-//! Bad weather from a seed: everything that can break breaks at some time, and is repaired in the end.
+//! Random faults from a seed: everything that can break breaks at some time, and is repaired in the end.
 
 use rms_model::{Span, Time};
 
@@ -8,13 +8,13 @@ use crate::journal::DiskState;
 use crate::server::CrashPoint;
 use crate::world::{Item, PhaseFault, Repair, World};
 
-/// Faults at random times until a time after which nothing breaks any more.
+/// Faults at random times, up to a time after which nothing breaks any more.
 #[derive(Debug)]
 pub struct Storm {
     dice: Dice,
-    /// From one fault to the next.
+    /// The longest time from one fault to the next.
     longest_gap: Span,
-    /// In so many of a hundred cases it lies in wait for a negotiation.
+    /// The percentage of faults that wait for a phase of a negotiation.
     ambushes: u32,
 }
 
@@ -25,17 +25,17 @@ impl Storm {
         Storm { dice, longest_gap, ambushes: 0 }
     }
 
-    /// It likes to strike in the middle of a negotiation.
+    /// Creates faults many of which hit negotiations in the middle.
     pub fn on_negotiations(seed: u64) -> Storm {
         Storm { ambushes: 40, ..Storm::new(seed) }
     }
 
-    /// When the next fault strikes.
+    /// Returns when the next fault strikes.
     pub fn next(&mut self, now: Time) -> Time {
         now + self.dice.span(Span::from_millis(1), self.longest_gap)
     }
 
-    /// Something breaks now; its repair is put on the agenda.
+    /// Injects a fault now, and puts its repair on the agenda.
     ///
     /// # Errors
     /// The first rule that was broken.
@@ -119,7 +119,7 @@ impl Storm {
         world.agenda.push(at, Item::Repair(repair));
     }
 
-    /// The storm is over: everything that is broken is repaired now.
+    /// Ends the faults: everything that is broken is repaired now.
     pub fn end(&self, world: &mut World) {
         world.crash = None;
         world.ambush = None;
@@ -132,5 +132,5 @@ impl Storm {
     }
 }
 
-/// The stream of chance that faults are drawn from.
+/// The random stream of faults.
 const STREAM: u64 = 1;

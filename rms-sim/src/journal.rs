@@ -1,5 +1,5 @@
-//! The model disk: facts that survive the server's death, or only that of its process, a snapshot, and days on which
-//! nothing can be written, or hardly, or slowly.
+//! The model disk: facts that survive the server's death, or only that of its process, a snapshot, and states in which
+//! writes fail, nearly fail, or are slow.
 
 use rms_core::{Fact, Journal, Replay, State};
 use rms_model::{Settings, Span};
@@ -11,15 +11,16 @@ use crate::dice::Dice;
 pub(crate) struct ModelJournal {
     settings: Settings,
     facts: Vec<Fact>,
-    /// So many of them survive a loss of power.
+    /// How many of them survive a loss of power.
     n_synced: usize,
-    /// Where the batches end that were written since, and may survive it or not, each with all before it.
+    /// The ends of the batches that were written since, each of which may survive a loss of power together with all
+    /// before it.
     ends: Vec<usize>,
-    /// What could not be written, the last time, as far as anybody can tell: it may be on the disk.
+    /// The facts whose last write failed, as far as anybody can tell: they may be on the disk.
     torn: Vec<Fact>,
-    /// What the facts say, applied one by one.
+    /// The state that follows from the facts, applied one by one.
     shadow: Replay,
-    /// A state, and how many facts are in it.
+    /// A state, and the number of facts that it contains.
     snapshot: Option<(State, usize)>,
     pub(crate) weather: DiskState,
 }
@@ -29,7 +30,7 @@ pub(crate) struct ModelJournal {
 pub(crate) enum DiskState {
     Fine,
     Failing,
-    /// It has a reserve left.
+    /// It has only a reserve left.
     Full,
     /// The result of a write is known only after this time.
     Slow(Span),
@@ -55,22 +56,22 @@ impl ModelJournal {
         }
     }
 
-    /// Every fact that is written, from the beginning.
+    /// Returns every fact that was written, from the beginning.
     pub(crate) fn facts(&self) -> &[Fact] {
         &self.facts
     }
 
-    /// Those that a loss of power leaves.
+    /// Returns the facts that survive a loss of power.
     pub(crate) fn synced(&self) -> &[Fact] {
         &self.facts[..self.n_synced]
     }
 
-    /// Why there is to be no new work.
+    /// Returns why the server should take no new work.
     pub(crate) fn shortage(&self) -> Option<String> {
         (self.weather == DiskState::Full).then(|| "the disk is full".to_owned())
     }
 
-    /// How long until it is known how a write went.
+    /// Returns how long it takes until the result of a write is known.
     pub(crate) fn takes(&self) -> Span {
         match self.weather {
             DiskState::Slow(span) => span,
@@ -78,7 +79,7 @@ impl ModelJournal {
         }
     }
 
-    /// Of what was written and not synced, some of the last batches are gone.
+    /// Simulates a loss of power: of what was written and not synced, some of the last batches are lost.
     pub(crate) fn lose_power(&mut self, dice: &mut Dice) {
         let ends: Vec<usize> = std::iter::once(self.n_synced).chain(self.ends.iter().copied()).collect();
         let n_left = *dice.pick(&ends).expect("there is what is synced");
@@ -92,7 +93,8 @@ impl ModelJournal {
         }
     }
 
-    /// What a restart finds; `finds_torn` whether what could not be written is there after all.
+    /// Makes the contents what a restart finds; `finds_torn` says whether facts whose write failed are on the disk
+    /// after all.
     pub(crate) fn settle(&mut self, finds_torn: bool) {
         let torn = std::mem::take(&mut self.torn);
         if finds_torn {
@@ -100,7 +102,7 @@ impl ModelJournal {
         }
     }
 
-    /// The state that the written facts make.
+    /// Returns the state that follows from the written facts.
     pub(crate) fn shadow(&self) -> &State {
         self.shadow.state()
     }
@@ -110,7 +112,7 @@ impl ModelJournal {
         self.synced_all();
     }
 
-    /// What a restart reads: the snapshot and the facts after it.
+    /// Returns what a restart reads: the snapshot and the facts after it.
     pub(crate) fn contents(&self) -> (Option<State>, &[Fact]) {
         match &self.snapshot {
             Some((state, n_facts)) => (Some(state.clone()), &self.facts[*n_facts..]),

@@ -1,5 +1,5 @@
-//! A model external launcher: after a while it adapts its request to its view, and with the start it uses its nodes in a
-//! manner of its own, or breaks the rules. It selects with the functions that real launchers run.
+//! A model external launcher: after a while it adapts its request to its view, and once started it uses its nodes in
+//! its own manner, or breaks the rules. It selects with the functions that real launchers run.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Manner {
     pub sizes: Sizes,
     /// The wall time on one node; nine tenths of the work are parallel.
     pub on_one: Span,
-    /// From a change of its view until it has chosen.
+    /// The time from a change of its view until it has chosen.
     pub adapts_in: Span,
     /// What it takes of each node; without cores, all of it.
     pub slice: Slice,
@@ -29,33 +29,33 @@ pub struct Manner {
 /// What a launcher does once it has its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Uses them by its own means for so long, and says how that ended.
+    /// Uses the nodes by its own means for this long, and reports how that ended.
     Accepts { runs: Span, code: i32 },
     /// Has its program started by the agents.
     Launches,
-    /// Says nothing: a violation.
+    /// Sends nothing: a violation.
     FallsSilent,
-    /// Is gone, and does not come back.
+    /// Disappears and does not return.
     Vanishes,
-    /// It has not even requested: a violation.
+    /// Does not even send a request: a violation.
     NeverRequests,
 }
 
-/// What the server says to it.
+/// A message of the server to the launcher.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Answer(Result<LauncherAnswer, Refusal>),
-    /// The disk fails: what was said has no answer, and it connects again later.
+    /// The disk fails: calls get no answer, and the launcher connects again later.
     Failing,
     Notice(Notice),
 }
 
-/// What it does about it.
+/// What the launcher does after an event.
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) says: Vec<LauncherCall>,
     pub(crate) wakes_at: Option<Time>,
-    /// It hangs up for ever.
+    /// It disconnects for good.
     pub(crate) vanishes: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct ModelLauncher {
     pub(crate) job: Option<JobId>,
     pub(crate) view: LauncherView,
     phase: Phase,
-    /// Is a choice on its way? Then it will see what has changed meanwhile (RULES S4).
+    /// Whether a choice is being computed. Then it sees later what has changed meanwhile (RULES S4).
     computes: bool,
     sent: Option<LauncherRequest>,
 }
@@ -88,12 +88,12 @@ impl ModelLauncher {
         self.phase == Phase::Ended
     }
 
-    /// Has it got a view that changes, and does it wait for its start?
+    /// Returns whether it has a view that changes, and waits for its start.
     pub(crate) fn looks(&self) -> bool {
         self.phase == Phase::Waits && self.job.is_some()
     }
 
-    /// A new connection: it has heard nothing over it yet.
+    /// Handles a new connection, over which it has received nothing yet.
     pub(crate) fn connects(&mut self) -> LauncherCall {
         self.view = LauncherView::default();
         match self.job {
@@ -111,7 +111,7 @@ impl ModelLauncher {
         match told {
             Told::Answer(Ok(LauncherAnswer::Subscribed { job, request_until: _ })) => {
                 self.job = Some(job);
-                // What was said last may have been lost with the old connection.
+                // The last request may have been lost with the old connection.
                 let says = self.sent.clone().filter(|_| self.phase == Phase::Waits);
                 let says = says.map(|wish| LauncherCall::Request { job, wish });
                 Reaction { says: says.into_iter().collect(), ..Reaction::default() }
@@ -121,7 +121,8 @@ impl ModelLauncher {
                 self.phase = Phase::Ended;
                 Reaction::default()
             }
-            // It was done, was started meanwhile, or says twice what it does not know to have been heard.
+            // The request was carried out, the application was started meanwhile, or the launcher repeats a call
+            // because it does not know that it was received.
             Told::Answer(Err(_)) | Told::Failing => Reaction::default(),
             Told::Notice(Notice::Changed(change)) => {
                 self.view.apply(change);
@@ -167,7 +168,7 @@ impl ModelLauncher {
         }
     }
 
-    /// The time has come that it asked for.
+    /// Handles the time at which it asked to be woken.
     pub(crate) fn wakes(&mut self, now: Time) -> Vec<LauncherCall> {
         let Some(job) = self.job else { return Vec::new() };
         match (&self.phase, &self.manner.then) {
@@ -205,7 +206,7 @@ impl ModelLauncher {
     }
 }
 
-/// Nodes find the program by the job's name.
+/// Returns the program, which nodes find by the job's name.
 fn program() -> Launchable {
     Launchable { cpus_per_task: 1, ..Launchable::of(Work::Tasks { argv: vec!["model".to_owned()] }) }
 }

@@ -1,8 +1,8 @@
-//! The real core and the real node logic in virtual time, with faults and with checkers that watch.
+//! Runs the real core and the real node logic in virtual time, with faults and with checkers.
 //!
 //! Nothing here schedules: [`World`] moves messages between the [`rms_core::ServerLoop`] that production runs and one
-//! [`rms_core::agent::Agent`] per node, lets model processes run, breaks things on order, and after each step asks
-//! the [`check`]ers. The same seed gives the same bytes. [`batch`] runs long workloads fast, with nothing around the core
+//! [`rms_core::agent::Agent`] per node, runs model processes, injects faults on request, and after each step calls the
+//! [`check`]ers. The same seed gives the same bytes. [`batch`] runs long workloads fast, with nothing around the core
 //! that the workload does not need.
 
 mod agenda;

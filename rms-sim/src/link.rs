@@ -1,7 +1,7 @@
-//! The link between an agent and the server: two lanes that keep their order and lose everything or nothing.
+//! The link between an agent and the server: two lanes that keep their order and lose either everything or nothing.
 //!
-//! A QUIC stream loses no single message: packets are sent again. What is lost is the link, with all that is on
-//! its way. Each end learns of that in its own time, so either may hold on to a link that is dead.
+//! A QUIC stream does not lose single messages: packets are sent again. What is lost is the link, with all messages in
+//! flight. Each end notices that at its own time, so either may keep a link that is dead.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use rms_model::{JobId, Run, Span, Time};
 
 #[derive(Clone, Debug)]
 pub(crate) enum ToServer {
-    /// And why no job can start there, if none can.
+    /// With the reason why no job can start there, if there is one.
     Hello(NodeReport, Option<String>),
     Report(NodeReport),
-    /// Why no job can start there, or that it can.
+    /// The reason why no job can start there, or none if one can.
     Trouble(Option<String>),
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum ToAgent {
     Signal { job: JobId, run: Run, signal: i32 },
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Up,
@@ -32,13 +32,13 @@ pub(crate) enum Lane {
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Which link this is: one more for each connection.
+    /// The number of this link, which increases with each connection.
     pub(crate) epoch: u64,
-    /// Do packets of this link still reach anybody?
+    /// Whether packets of this link still arrive.
     pub(crate) is_alive: bool,
-    /// The link that the agent believes in.
+    /// The link that the agent considers up.
     pub(crate) agent_side: Option<u64>,
-    /// Nothing passes; counts the partitions, so that an old time-out does not end a new one.
+    /// Whether the network is cut. The partitions are counted, so that an old time-out does not end a new one.
     pub(crate) is_cut: bool,
     pub(crate) n_cuts: u64,
     pub(crate) delay: Span,
@@ -60,7 +60,7 @@ impl Link {
         }
     }
 
-    /// A new connection; the agent believes in it at once, the server when it hears the hello.
+    /// Makes a new connection; the agent uses it at once, the server when it receives the hello.
     pub(crate) fn connect(&mut self) {
         self.epoch += 1;
         self.is_alive = true;
@@ -69,20 +69,21 @@ impl Link {
         self.down.clear();
     }
 
-    /// Everything on the way is lost.
+    /// Kills the link: everything in flight is lost.
     pub(crate) fn die(&mut self) {
         self.is_alive = false;
         self.up.clear();
         self.down.clear();
     }
 
-    /// When it will arrive; `None` if the agent knows of no link, or nobody is there.
+    /// Sends a message to the server and returns when it will arrive; `None` if the agent has no link, or the link is
+    /// dead.
     pub(crate) fn send_up(&mut self, now: Time, message: ToServer) -> Option<Time> {
         let is_open = self.is_alive && self.agent_side == Some(self.epoch);
         is_open.then(|| queue(&mut self.up, now + self.delay, message))
     }
 
-    /// Over the link that the server believes in.
+    /// Sends a message over the link that the server considers up.
     pub(crate) fn send_down(&mut self, now: Time, epoch: u64, message: ToAgent) -> Option<Time> {
         let is_open = self.is_alive && epoch == self.epoch;
         is_open.then(|| queue(&mut self.down, now + self.delay, message))
@@ -97,7 +98,7 @@ impl Link {
     }
 }
 
-/// A message never overtakes the one before it, even when the link has become faster.
+/// Queues a message. It never overtakes the one before it, even when the link has become faster.
 fn queue<M>(lane: &mut VecDeque<(Time, M)>, at: Time, message: M) -> Time {
     let at = lane.back().map_or(at, |(before, _)| at.max(*before));
     lane.push_back((at, message));

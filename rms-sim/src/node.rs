@@ -15,23 +15,23 @@ pub struct ModelNode {
     pub hello: AgentHello,
     pub is_on: bool,
     agent: Option<NodeLoop>,
-    /// Counts the agents there were, so that a timer of one does not serve another.
+    /// Counts the agents of this node, so that a timer of one does not wake another.
     pub(crate) life: u64,
     /// Everything in the spool.
     supervisors: BTreeMap<ExecutionId, Supervisor>,
-    /// The processes of supervisors, and which agent each is connected to.
+    /// The processes of supervisors, and the agent to which each is connected.
     seats: BTreeMap<String, u64>,
     has_spawner: bool,
-    /// What the agent was told to start, as it was told last.
+    /// The latest order of the server to start each execution.
     desired: BTreeMap<ExecutionId, DesiredJob>,
     doings: EventQueue<NodeAction>,
-    /// Nothing that is ordered later is done earlier.
+    /// The time of the last action, before which no later one is done.
     last_at: Time,
-    /// What is to be done on this node takes so long.
+    /// How long actions on this node take.
     pub(crate) pace: Span,
-    /// Nothing more can be written to its disk.
+    /// Whether the disk is full.
     pub(crate) is_full: bool,
-    /// The agent dies when it has performed so many more orders.
+    /// After how many more orders the agent dies.
     pub(crate) dies_after: Option<u32>,
     pub(crate) wakes_at: Option<Time>,
 }
@@ -39,11 +39,11 @@ pub struct ModelNode {
 /// A pending action on a node.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeAction {
-    /// The agent is told.
+    /// The agent receives an event.
     Hear(Inbound),
     Spawner,
     MakeSeat(String),
-    /// A supervisor gets its order.
+    /// A supervisor receives its order.
     Take {
         seat: String,
         wanted: Box<DesiredJob>,
@@ -83,10 +83,10 @@ impl ModelNode {
         self.agent.is_some()
     }
 
-    /// A new agent looks at the spool, as the real one does: what it is told first.
+    /// Starts a new agent, which reads the spool as the real one does; returns its first input.
     pub(crate) fn start_agent(&mut self) -> Inbound {
         self.life += 1;
-        // Supervisors without a job end when somebody connects to them and leaves.
+        // Supervisors without a job end when an agent connects to them and disconnects.
         let (supervisors, doings) = (&self.supervisors, &self.doings);
         let has_order =
             |name: &String| doings.items().any(|doing| matches!(doing, NodeAction::Take { seat, .. } if seat == name));
@@ -99,7 +99,8 @@ impl ModelNode {
         supervisor.remains(self.seats.contains_key(supervisor.seat()))
     }
 
-    /// kill -9: the supervisors of jobs do not notice. Those that have just got an order may read it.
+    /// Kills the agent with kill -9: the supervisors of jobs do not notice. Those that have just got an order may read
+    /// it.
     pub(crate) fn kill_agent(&mut self, reads_orders: bool) {
         self.dies_after = None;
         self.agent = None;
@@ -117,7 +118,7 @@ impl ModelNode {
         });
     }
 
-    /// The machine goes down: every process is gone. What is on its disk stays.
+    /// Powers the machine off: every process is gone. The content of its disk stays.
     pub(crate) fn power_off(&mut self) {
         self.kill_agent(false);
         self.is_on = false;
@@ -125,19 +126,19 @@ impl ModelNode {
         self.supervisors.values_mut().for_each(Supervisor::lose_power);
     }
 
-    /// The disk is gone, and every result with it.
+    /// Wipes the disk, with every result on it.
     pub(crate) fn wipe(&mut self) {
         self.supervisors.clear();
     }
 
-    /// The agent takes in what happened. There may be none.
+    /// Passes an event to the agent, if there is one.
     pub(crate) fn hear(&mut self, now: Time, inbound: Inbound) {
         if let Some(agent) = &mut self.agent {
             agent.take(now, inbound);
         }
     }
 
-    /// The agent does what is due.
+    /// Lets the agent do what is due.
     pub(crate) fn on_time(&mut self, now: Time) {
         if let Some(agent) = &mut self.agent
             && agent.next_timer().is_some_and(|at| at <= now)
@@ -146,13 +147,13 @@ impl ModelNode {
         }
     }
 
-    /// What the agent wants done.
+    /// Returns the agent's orders.
     pub(crate) fn orders(&mut self) -> Vec<Outbound> {
         self.agent.as_mut().map(NodeLoop::orders).unwrap_or_default()
     }
 
-    /// Whether the agent lives to perform one more order. What it told before, it told; what it was about to do is not
-    /// done.
+    /// Returns whether the agent lives to perform one more order. Orders that it performed before stay performed; the
+    /// next one is not.
     pub(crate) fn lives_on(&mut self) -> bool {
         if self.dies_after == Some(0) {
             self.agent = None;
@@ -162,7 +163,7 @@ impl ModelNode {
         true
     }
 
-    /// Has something done, after what was ordered before.
+    /// Schedules an action after those that were ordered before.
     pub(crate) fn later(&mut self, now: Time, doing: NodeAction) {
         self.later_by(now, self.pace, doing);
     }
@@ -172,7 +173,7 @@ impl ModelNode {
         self.doings.push(self.last_at, doing);
     }
 
-    /// An order that is nobody else's matter; what is for the server comes back.
+    /// Performs an order that concerns only this node; returns orders for the server.
     pub(crate) fn perform(&mut self, now: Time, order: Outbound) -> Option<Outbound> {
         match order {
             Outbound::StartSpawner => self.later(now, NodeAction::Spawner),
@@ -199,7 +200,7 @@ impl ModelNode {
             Outbound::EndLeftovers { job, run, why } => self.later(now, NodeAction::EndLeftovers((job, run), why)),
             Outbound::Look { unkillable: _ } => self.look_later(now),
             Outbound::Drop { job, run } => drop(self.desired.remove(&(job, run))),
-            // Nobody listens to streams here.
+            // Nobody follows streams here.
             Outbound::Restore { .. } | Outbound::Detach { .. } | Outbound::Begun { .. } | Outbound::Ended { .. } => {}
             for_server @ (Outbound::Hello { .. }
             | Outbound::Report(_)
@@ -211,20 +212,20 @@ impl ModelNode {
         None
     }
 
-    /// A look at a disk that is well tells nothing, so there are few of them.
+    /// Schedules a check of the disk. Checks of a healthy disk have no effect, so there are few of them.
     fn look_later(&mut self, now: Time) {
         let span = if self.is_full { self.pace } else { LOOK_TAKES };
         self.doings.push(now + span, NodeAction::Look);
     }
 
-    /// What the agent sees now of the disk.
+    /// Returns what the agent sees now of the disk.
     pub(crate) fn look(&self) -> Look {
         let free = if self.is_full { 0 } else { 1 << 40 };
         let disk = Disk { size: 1 << 41, free, has_files: true, is_out_of_room: self.is_full };
         Look { disk: Some(disk), ..Look::default() }
     }
 
-    /// The disk is full, or is not any more: who looks at it sees that at once.
+    /// Makes the disk full, or no longer full: the agent's next check sees that at once.
     pub(crate) fn set_full(&mut self, now: Time, is_full: bool) {
         self.is_full = is_full;
         let n_looks = self.doings.retain(|doing| !matches!(doing, NodeAction::Look));
@@ -261,7 +262,7 @@ impl ModelNode {
         self.later(now, NodeAction::Hear(Inbound::SeatIdle { seat }));
     }
 
-    /// The spawner dies, and takes supervisors without a job along.
+    /// Kills the spawner, and with it supervisors without a job.
     pub(crate) fn kill_spawner(&mut self, now: Time) {
         if !std::mem::take(&mut self.has_spawner) || self.agent.is_none() {
             return;
@@ -276,7 +277,7 @@ impl ModelNode {
         self.supervisors.values().any(|of| of.seat() == name)
     }
 
-    /// kill -9 of a supervisor: the processes of its job go on, and nobody watches them.
+    /// Kills a supervisor with kill -9: the processes of its job go on unwatched.
     pub(crate) fn kill_seat(&mut self, now: Time, name: &str) {
         let Some(life) = self.seats.remove(name) else { return };
         self.supervisors.values_mut().filter(|of| of.seat() == name).for_each(Supervisor::lose_watcher);
@@ -289,7 +290,8 @@ impl ModelNode {
         self.seats.keys().cloned().collect()
     }
 
-    /// Whether the supervisor lives to take an order, and nobody else has what it is ordered to start.
+    /// Returns whether the supervisor lives to take an order, and no other supervisor has the execution that it is
+    /// ordered to start.
     pub(crate) fn claims(&mut self, now: Time, seat: &str, wanted: &DesiredJob) -> bool {
         let Some(life) = self.seats.get(seat).copied() else { return false };
         let is_connected = life == self.life && self.agent.is_some();
@@ -308,7 +310,7 @@ impl ModelNode {
         self.supervisors.insert(supervisor.id(), supervisor);
     }
 
-    /// A supervisor tells its agent, if it has one.
+    /// Sends a message of a supervisor to its agent, if it has one.
     pub(crate) fn says(&mut self, now: Time, seat: &str, inbound: Inbound) {
         let is_connected = self.seats.get(seat).is_some_and(|life| *life == self.life) && self.agent.is_some();
         if is_connected {
@@ -316,7 +318,7 @@ impl ModelNode {
         }
     }
 
-    /// A supervisor that lives is told; what is removed by that comes back.
+    /// Passes an order to a supervisor that is alive; returns the supervisor if the order removes it.
     pub(crate) fn tell(&mut self, now: Time, execution: ExecutionId, what: &JobOrder) -> Option<Supervisor> {
         let supervisor = self.supervisors.get_mut(&execution)?;
         if !self.seats.contains_key(supervisor.seat()) {
@@ -332,7 +334,7 @@ impl ModelNode {
             JobOrder::Kill => supervisor.kill(now),
             JobOrder::Signal { signal } => supervisor.signal(now, *signal),
             JobOrder::Forget { keep: false } if !supervisor.is_alive() => return self.supervisors.remove(&execution),
-            // Nobody writes too much here, asks for more ranks, or keeps streams.
+            // No job here writes too much, asks for more ranks, or keeps streams.
             JobOrder::Forget { .. } | JobOrder::Growth { .. } | JobOrder::SpoolFull | JobOrder::Violated { .. } => {}
         }
         None
@@ -348,14 +350,14 @@ impl ModelNode {
         self.supervisors.remove(&(job, run))
     }
 
-    /// What is left of an execution is ended: how it counts as ended.
+    /// Ends what is left of an execution, and returns how it counts as ended.
     pub(crate) fn end_leftovers(&mut self, now: Time, (job, run): ExecutionId, why: LostReason) -> Option<JobReport> {
         let report = self.supervisors.get_mut(&(job, run))?.end_leftovers(now, why);
         self.later(now, NodeAction::Hear(Inbound::LeftoversEnded(report.clone())));
         Some(report)
     }
 
-    /// Supervisors whose time has come do one thing each; what they tell.
+    /// Lets each supervisor that is due do one thing; returns their reports.
     pub(crate) fn advance(&mut self, now: Time) -> Vec<JobReport> {
         let mut reports = Vec::new();
         for supervisor in self.supervisors.values_mut() {
@@ -364,7 +366,7 @@ impl ModelNode {
         for report in &reports {
             let seat = self.supervisors[&(report.job, report.run)].seat().to_owned();
             self.says(now, &seat, Inbound::Changed(report.clone()));
-            // The result is on disk, and nobody needs this process.
+            // The result is on disk, and this process is no longer needed.
             let is_orphan = self.seats.get(&seat).is_some_and(|life| *life != self.life || self.agent.is_none());
             if is_orphan && !self.supervisors[&(report.job, report.run)].is_alive() {
                 self.seats.remove(&seat);
@@ -377,19 +379,19 @@ impl ModelNode {
         self.doings.pop_due(now)
     }
 
-    /// When something happens here by itself.
+    /// Returns when something happens here by itself.
     pub(crate) fn due(&self) -> Option<Time> {
         let timer = self.agent.as_ref().and_then(NodeLoop::next_timer);
         let supervisors = self.supervisors.values().filter_map(Supervisor::due).min();
         [timer, supervisors, self.doings.next()].into_iter().flatten().min()
     }
 
-    /// Is this the first node of the execution?
+    /// Returns whether this is the first node of the execution.
     pub(crate) fn is_first_of(&self, execution: ExecutionId) -> bool {
         self.supervisors.get(&execution).is_some_and(Supervisor::is_first)
     }
 
-    /// The application ends its processes here by itself.
+    /// Lets the application end its processes here by itself.
     pub(crate) fn leaves(&mut self, now: Time, execution: ExecutionId) {
         if let Some(supervisor) = self.supervisors.get_mut(&execution) {
             supervisor.leave(now);
@@ -401,13 +403,13 @@ impl ModelNode {
         &self.supervisors
     }
 
-    /// Executions with processes.
+    /// Returns the executions with processes.
     pub fn alive(&self) -> Vec<(JobId, Run)> {
         self.supervisors.iter().filter(|(_, supervisor)| supervisor.is_alive()).map(|(key, _)| *key).collect()
     }
 }
 
-/// Supervisors that wait for a job.
+/// How many supervisors wait for a job.
 const N_WARM: usize = 1;
-/// Until somebody looks at a disk again that was well.
+/// The time between two checks of a disk that was healthy.
 const LOOK_TAKES: Span = Span::from_secs(60);

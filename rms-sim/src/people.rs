@@ -1,8 +1,8 @@
-//! Who uses the simulated system.
+//! The users of the simulated system.
 
 use rms_model::{Identity, Role};
 
-/// An admin, as stories know her.
+/// Returns an admin for stories.
 pub fn admin() -> Identity {
     Identity::new(Role::Admin, "root").expect("a name")
 }

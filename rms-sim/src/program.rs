@@ -8,16 +8,16 @@ use rms_model::{Span, Work};
 /// The behaviour of one job, the same in every run of it.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// From the order to start until the processes are up.
+    /// The time from the order to start until the processes are up.
     pub start_delay: Span,
-    /// How long the work takes on a node; `None`: until it is ended.
+    /// How long the work takes on a node; `None`: until the job is ended.
     pub runs: Option<Span>,
     pub exit: NodeExit,
     /// Nodes that behave differently, by their index.
     pub parts: BTreeMap<u32, Part>,
-    /// From TERM until the processes are gone; `None`: only KILL ends them.
+    /// The time from TERM until the processes are gone; `None`: only KILL ends them.
     pub heeds_term: Option<Span>,
-    /// From a change of the job's nodes until its hook has adapted it; `None`: it never says so.
+    /// The time from a change of the job's nodes until its hook has adapted it; `None`: it never confirms.
     pub confirms_in: Option<Span>,
 }
 
@@ -29,7 +29,7 @@ pub struct Part {
 }
 
 impl Default for Program {
-    /// Starts fast, runs until it is ended, and goes at once when told.
+    /// Returns a program that starts fast, runs until it is ended, and exits at once on TERM.
     fn default() -> Program {
         Program {
             start_delay: Span::from_millis(20),
@@ -43,7 +43,8 @@ impl Default for Program {
 }
 
 impl Program {
-    /// A script runs on node 0 only: its other nodes wait to be used, and to be ended.
+    /// Returns what happens on a node. A script runs on node 0 only: the job's other nodes wait to be used, and to be
+    /// ended.
     pub fn part(&self, launch: &Launch, node_idx: u32) -> Part {
         let idles = match &launch.execution.work {
             Work::Script { .. } => node_idx > 0,

@@ -1,4 +1,5 @@
-//! A whole life from a seed: a small cluster, a crowd, a storm, and the calm in which everything must end.
+//! A complete simulation from a seed: a small cluster, users, faults, and a time without faults in which everything
+//! must end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,29 +17,29 @@ use crate::fault::Storm;
 use crate::people::admin;
 use crate::world::{World, WorldBuilder};
 
-/// How a scenario went that broke no rule.
+/// The results of a scenario that broke no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Equal for equal seeds.
     pub trace_hash: u64,
     pub n_facts: usize,
-    /// Views of launchers that were compared with the plan, in the calm after the storm.
+    /// Views of launchers that were compared with the plan after the faults.
     pub n_views: usize,
     pub n_jobs: usize,
     pub negotiations: JobNegotiations,
 }
 
-/// How negotiations went.
+/// The results of negotiations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobNegotiations {
     pub n_opened: usize,
     pub n_agreed: usize,
     pub n_applied: usize,
-    /// Agreed, but it did not come about.
+    /// Agreed, but not carried out.
     pub n_failed: usize,
-    /// Asks of users and agents that were answered with an outcome.
+    /// Requests of users and agents that were answered with an outcome.
     pub n_asks: usize,
-    /// Faults that have waited for a moment in the middle of one.
+    /// Faults that were injected in the middle of a negotiation.
     pub n_ambushes: usize,
     /// Executions that have negotiated, and lent or borrowed CPUs.
     pub n_sharing: usize,
@@ -97,7 +98,7 @@ impl AddAssign for JobNegotiations {
     }
 }
 
-/// The first rule that was broken, and what happened just before.
+/// The first rule that was broken, and the last lines of the trace.
 #[derive(Clone, Debug)]
 pub struct Broken {
     pub violation: Violation,
@@ -111,7 +112,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Two small clusters, at most 6 nodes and 30 jobs, some minutes of faults.
+/// Runs two small clusters, at most 6 nodes and 30 jobs, with some minutes of faults.
 ///
 /// # Errors
 /// The first rule that was broken.
@@ -128,8 +129,8 @@ pub fn small(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Box<Brok
     told(&mut world, crowd, Storm::new(seed), storm_ends)
 }
 
-/// Two clusters of at most 11 nodes and 16 jobs, most of which negotiate while they run, under the same faults and with
-/// bad channels.
+/// Runs two clusters of at most 11 nodes and 16 jobs, most of which negotiate while they run, with the same faults and
+/// with bad channels.
 ///
 /// # Errors
 /// The first rule that was broken.
@@ -147,7 +148,7 @@ pub fn negotiating(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Bo
     told(&mut world, crowd, Storm::on_negotiations(seed), storm_ends)
 }
 
-/// Lives it, and says how it went.
+/// Runs the scenario, and returns its results.
 fn told(world: &mut World, crowd: Crowd, storm: Storm, storm_ends: Time) -> Result<Ended, Box<Broken>> {
     match live(world, crowd, storm, storm_ends) {
         Ok(n_views) => Ok(Ended {
@@ -182,7 +183,7 @@ fn settings(dice: &mut Dice) -> Settings {
     }
 }
 
-/// In some worlds jobs share nodes, and in some they begin on CPUs that others lend.
+/// Lets jobs share nodes in some worlds, and lets them start on CPUs that others lend in some.
 fn shared(seed: u64, mut settings: Settings) -> Settings {
     let mut dice = Dice::new(seed, STREAM_OF_SHARING);
     if dice.chance(40) {
@@ -199,7 +200,7 @@ fn shared(seed: u64, mut settings: Settings) -> Settings {
 }
 
 fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time) -> Result<usize, Violation> {
-    // Everybody joins on a fine morning.
+    // All agents join before the first fault.
     world.run_until(Time::from_secs(1))?;
     let (mut act_at, mut strike_at) = (crowd.next(world.now()), storm.next(world.now()));
     while act_at.min(strike_at) < storm_ends {
@@ -223,7 +224,7 @@ fn live(world: &mut World, mut crowd: Crowd, mut storm: Storm, storm_ends: Time)
     Ok(n_views)
 }
 
-/// Asks for a pass by a change that changes no plan, and looks before anything else happens.
+/// Triggers a pass by a change that changes no plan, and compares the views before anything else happens.
 fn views_converge(world: &mut World) -> Result<usize, Violation> {
     let mut n_views = 0;
     for n_jobs in 1_000..1_005 {
@@ -236,7 +237,7 @@ fn views_converge(world: &mut World) -> Result<usize, Violation> {
     Ok(n_views)
 }
 
-/// Looks now and then, and for the last time when everything must have ended.
+/// Checks from time to time, and for the last time when everything must have ended.
 fn wait_for_the_end(world: &mut World) -> Result<(), Violation> {
     let last = world.now() + PATIENCE;
     while world.now() < last {
@@ -249,15 +250,15 @@ fn wait_for_the_end(world: &mut World) -> Result<(), Violation> {
     world.check_everything_ended()
 }
 
-/// Until every agent has noticed that its old link is dead and has connected again.
+/// The time until every agent has noticed that its old link is dead and has connected again.
 const CALM: Span = Span::from_secs(30);
-/// The longest re-scheduling timer, and the way of a message.
+/// The longest re-scheduling timer, and the transit of a message.
 const LATEST_PASS: Span = Span::from_millis(1003);
-/// More than all jobs one after the other.
+/// More than all jobs one after the other take.
 const PATIENCE: Span = Span::from_hours(4);
-/// The stream of chance that worlds of negotiations are drawn from.
+/// The random stream of worlds with negotiations.
 const STREAM_OF_NEGOTIATIONS: u64 = 8;
-/// The stream of chance that worlds are drawn from.
+/// The random stream of worlds.
 const STREAM: u64 = 3;
-/// The stream of chance that says whether jobs share nodes.
+/// The random stream that decides whether jobs share nodes.
 const STREAM_OF_SHARING: u64 = 13;

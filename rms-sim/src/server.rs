@@ -1,4 +1,4 @@
-//! The server's process: the loop that production runs, with an inbox before it, and moments at which it may die.
+//! The server's process: the loop that production runs, with an inbox before it, and points at which it may die.
 
 use rms_core::server_loop::{Inbound, ServerLoop};
 use rms_core::{Config, Rms, State, Step};
@@ -6,14 +6,14 @@ use rms_model::Time;
 
 use crate::journal::ModelJournal;
 
-/// Where kill -9 hits the server.
+/// The point at which kill -9 hits the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Facts and effects are lost.
     BeforeCommit,
     /// Facts are durable, effects are lost.
     AfterCommit,
-    /// So many effects got out.
+    /// This many effects were sent.
     AmidEffects(usize),
 }
 
@@ -40,13 +40,13 @@ impl Server {
         self.server_loop.state()
     }
 
-    /// When it does something if nothing more arrives; a time that is past means at once.
+    /// Returns when it acts if nothing more arrives; a time in the past means at once.
     pub(crate) fn next_turn(&self) -> Option<Time> {
         let takes_in = !self.inbox.is_empty() && !self.server_loop.is_writing();
         if takes_in { Some(Time::EPOCH) } else { self.server_loop.next_turn() }
     }
 
-    /// Does it take in new work, now?
+    /// Returns whether it takes new work now.
     pub(crate) fn is_well(&self) -> bool {
         self.server_loop.shortage().is_none() && !self.server_loop.is_writing()
     }

@@ -1,4 +1,4 @@
-//! The world as a test tells it: submit, let time pass, break something, expect. Panics where a story goes wrong.
+//! The world as tests use it: submit, let time pass, break something, expect. Panics where an expectation fails.
 
 use rms_api::answer::{JobLine, JobState, NodeLine, Reason};
 use rms_api::call::{Query, Select};
@@ -84,7 +84,7 @@ impl World {
         self.at(self.now + span);
     }
 
-    /// Lets time pass until then.
+    /// Lets time pass until `time`.
     ///
     /// # Panics
     /// A rule was broken.
@@ -100,10 +100,10 @@ impl World {
         }
     }
 
-    /// What somebody asks, and what the server says at once.
+    /// Makes a call and returns the server's immediate answer.
     ///
     /// # Panics
-    /// The server says nothing: it is down, or its disk is full.
+    /// The server does not answer: it is down, or its disk is full.
     pub fn ask(&mut self, who: &Identity, call: Call) -> Result<Answer, Refusal> {
         let ticket = self.call(who, call);
         self.after(Span::ZERO);
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Submits by its user; refused or not.
+    /// Submits a job as its user, and returns the answer or refusal.
     ///
     /// # Errors
     /// The server's refusal.
@@ -123,7 +123,7 @@ impl World {
         self.ask(&who, call)
     }
 
-    /// The call that submits the job; its program is known from now on.
+    /// Returns the call that submits the job, and registers its program.
     pub fn submission(&mut self, job: ModelJob) -> Call {
         let mut submission = job.submission;
         // Nodes find the program by the job's name.
@@ -144,10 +144,10 @@ impl World {
         }
     }
 
-    /// An admin's call that must succeed.
+    /// Makes an admin's call that must succeed.
     ///
     /// # Panics
-    /// It is refused.
+    /// The call is refused.
     pub fn admin(&mut self, call: Call) -> Answer {
         match self.ask(&admin(), call) {
             Ok(answer) => answer,
@@ -171,26 +171,27 @@ impl World {
         self.admin(Call::Resume { nodes: vec![node.to_owned()] });
     }
 
-    /// Redeems a token with a key of its own: whose certificate is signed.
+    /// Redeems a token with a new key; returns the identity whose certificate is signed.
     ///
     /// # Errors
     /// The server's refusal.
     ///
     /// # Panics
-    /// The server says nothing.
+    /// The server does not answer.
     pub fn join(&mut self, token_id: &str, digest: [u8; 32], name: Option<&str>) -> Result<Identity, Refusal> {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&self.facts().len().to_le_bytes());
         self.join_by_key(key, token_id, digest, name).map(|issued| issued.identity)
     }
 
-    /// As [`World::join`], with a key that may have redeemed it before: the certificate that is signed.
+    /// Like [`World::join`], with a key that may have redeemed the token before; returns the identity whose certificate
+    /// is signed.
     ///
     /// # Errors
     /// The server's refusal.
     ///
     /// # Panics
-    /// The server says nothing.
+    /// The server does not answer.
     pub fn join_by_key(
         &mut self,
         key: [u8; 32],
@@ -209,7 +210,7 @@ impl World {
             serial: format!("{:x}", self.facts().len()),
             replaces: None,
         };
-        // Who joins is nobody yet.
+        // A joining peer has no identity yet.
         let ticket = self.call(&user("nobody"), call);
         self.after(Span::ZERO);
         match (self.signed(ticket), self.answer(ticket)) {
@@ -219,10 +220,10 @@ impl World {
         }
     }
 
-    /// What a call did to the one job it named.
+    /// Returns what a call did to the one job it named.
     ///
     /// # Errors
-    /// Why it did nothing.
+    /// The reason why it did nothing.
     pub fn on_job(&mut self, who: &Identity, job: JobId, call: impl FnOnce(Select) -> Call) -> Result<(), Refused> {
         match self.ask(who, call(Select::Ids(vec![job]))).map_err(|refusal| Refused::from(&refusal))? {
             Answer::Jobs { refused, .. } => match refused.into_iter().next() {
@@ -233,27 +234,27 @@ impl World {
         }
     }
 
-    /// What comes next cancels these jobs, by whatever call.
+    /// Tells the checkers that the following call cancels these jobs.
     pub fn expect_cancels(&mut self, jobs: &[JobId]) {
         jobs.iter().for_each(|job| self.checks.cancel_ordered(*job));
     }
 
-    /// By an admin.
+    /// Cancels a job as an admin.
     ///
     /// # Panics
-    /// It is refused.
+    /// The call is refused.
     pub fn cancel(&mut self, job: JobId) {
         self.checks.cancel_ordered(job);
         let cancelled = self.on_job(&admin(), job, |select| Call::Cancel { select });
         cancelled.expect("an admin may cancel what has not ended");
     }
 
-    /// The checkers expect the job to be cancelled by a call that the story makes itself.
+    /// Tells the checkers to expect that the job is cancelled by a call that the story makes itself.
     pub fn order_cancel(&mut self, job: JobId) {
         self.checks.cancel_ordered(job);
     }
 
-    /// An admin cancels, and the server dies when that is durable and nobody has been told.
+    /// Cancels a job as an admin, and kills the server when that is durable and no node has been told.
     pub fn cancel_and_crash(&mut self, job: JobId) {
         self.order_cancel(job);
         self.kill_server_in_next_step(CrashPoint::AfterCommit);
@@ -261,17 +262,17 @@ impl World {
         self.after(Span::ZERO);
     }
 
-    /// Submits and does not wait for the answer, which may never come.
+    /// Submits without waiting for the answer, which may never come.
     pub fn submit_unheard(&mut self, job: ModelJob) {
         let who = user(&job.user);
         let call = self.submission(job);
         self.call(&who, call);
     }
 
-    /// The newest job in the journal.
+    /// Returns the newest job in the journal.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no job.
     pub fn last_job(&self) -> JobId {
         let submitted = |fact: &Fact| match fact {
             Fact::JobSubmitted { job, .. } => Some(*job),
@@ -280,7 +281,7 @@ impl World {
         self.facts().iter().rev().find_map(submitted).expect("a job was submitted")
     }
 
-    /// A line of the queue, while the job is in the system.
+    /// Returns the job's line of the queue, while the job is in the system.
     pub fn line(&mut self, job: JobId) -> Option<JobLine> {
         match self.admin(Call::Query(Query::Queue(Default::default()))) {
             Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job),
@@ -288,12 +289,12 @@ impl World {
         }
     }
 
-    /// When a waiting job would start.
+    /// Returns when a waiting job would start.
     pub fn estimate(&mut self, job: JobId) -> Option<Time> {
         self.line(job).and_then(|line| line.estimate)
     }
 
-    /// Why a job is where it is, with the blockers.
+    /// Returns why a job is where it is, with the blockers.
     pub fn explain(&mut self, job: JobId) -> Option<Reason> {
         match self.admin(Call::Query(Query::Explain(Select::Ids(vec![job])))) {
             Answer::Detail { jobs, .. } => jobs.into_iter().next().and_then(|detail| detail.line.reason),
@@ -312,7 +313,7 @@ impl World {
         }
     }
 
-    /// The history's line of a job that is done.
+    /// Returns the history's line of a job that is done.
     pub fn history(&self, job: JobId) -> Option<&JobRecord> {
         self.facts().iter().find_map(|fact| match fact {
             Fact::JobDone { record, .. } if record.job == job => Some(&**record),
@@ -321,7 +322,7 @@ impl World {
     }
 
     /// # Panics
-    /// It is not so.
+    /// The expectation does not hold.
     pub fn expect(&mut self, expected: Expected) {
         let Expected { job, what } = expected;
         match what {
@@ -336,7 +337,7 @@ impl World {
         }
     }
 
-    /// kill -9 now.
+    /// Kills the server with kill -9 now.
     ///
     /// # Panics
     /// A rule was broken.
@@ -345,7 +346,7 @@ impl World {
         self.must(died);
     }
 
-    /// kill -9 in the middle of the server's next step.
+    /// Kills the server with kill -9 in the middle of its next step.
     pub fn kill_server_in_next_step(&mut self, point: CrashPoint) {
         self.crash = Some((point, None));
     }
@@ -357,7 +358,7 @@ impl World {
         self.must(started);
     }
 
-    /// Restart, and time enough for the agents to connect again.
+    /// Restarts the server, and waits until the agents have connected again.
     pub fn bounce_server(&mut self) {
         self.kill_server();
         self.after(secs(1));
@@ -369,13 +370,13 @@ impl World {
         self.server.is_some()
     }
 
-    /// kill -9 of a node's agent; jobs go on.
+    /// Kills a node's agent with kill -9; jobs go on.
     pub fn kill_agent(&mut self, node: &str) {
         let node = self.position(node);
         self.agent_dies(node);
     }
 
-    /// kill -9 of every supervisor of a node, with jobs or without.
+    /// Kills every supervisor of a node with kill -9, with jobs or without.
     pub fn kill_supervisors(&mut self, node: &str) {
         let node = self.position(node);
         for seat in self.nodes[node].seat_names() {
@@ -383,19 +384,19 @@ impl World {
         }
     }
 
-    /// kill -9 of what makes supervisors.
+    /// Kills the spawner of supervisors with kill -9.
     pub fn kill_spawner(&mut self, node: &str) {
         let node = self.position(node);
         self.spawner_dies(node);
     }
 
-    /// Nothing more can be written to the disk of a node, or it can again.
+    /// Makes the disk of a node full, or writable again.
     pub fn fill_disk_of(&mut self, node: &str, is_full: bool) {
         let node = self.position(node);
         self.disk_is_full(node, is_full);
     }
 
-    /// What is to be done on a node takes so long from now on.
+    /// Sets how long actions on a node take from now on.
     pub fn slow_down(&mut self, node: &str, pace: Span) {
         let node = self.position(node);
         self.nodes[node].pace = pace;
@@ -406,27 +407,27 @@ impl World {
         self.start_agent(node);
     }
 
-    /// The machine goes down with everything on it but its disk.
+    /// Powers the machine off with everything on it but its disk.
     pub fn kill_node(&mut self, node: &str) {
         let node = self.position(node);
         self.power_off(node);
     }
 
-    /// The machine goes down and loses its disk, too.
+    /// Powers the machine off and wipes its disk.
     pub fn wipe_node(&mut self, node: &str) {
         self.kill_node(node);
         let node = self.position(node);
         self.nodes[node].wipe();
     }
 
-    /// The machine comes up again.
+    /// Boots the machine again.
     pub fn boot_node(&mut self, node: &str) {
         let node = self.position(node);
         self.nodes[node].is_on = true;
         self.start_agent(node);
     }
 
-    /// The link is lost with all that is on its way; the agent connects again.
+    /// Breaks the link with all messages in flight; the agent connects again.
     pub fn lose_link(&mut self, node: &str) {
         let node = self.position(node);
         self.break_link(node);
@@ -439,22 +440,22 @@ impl World {
         }
     }
 
-    /// Everybody is reached again.
+    /// Ends all network partitions.
     pub fn heal(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.join_network(node));
     }
 
-    /// The disk takes nothing more, or takes again.
+    /// Makes the server's disk fail, or writable again.
     pub fn fill_disk(&mut self, is_full: bool) {
         self.journal.weather = if is_full { DiskState::Failing } else { DiskState::Fine };
     }
 
-    /// How many processes' groups there are on a node.
+    /// Returns how many executions have processes on a node.
     pub fn alive_on(&self, node: &str) -> usize {
         self.nodes[self.position(node)].alive().len()
     }
 
-    /// The server's state.
+    /// Returns the server's state.
     ///
     /// # Panics
     /// The server is down.
@@ -470,7 +471,7 @@ impl World {
     }
 
     /// # Errors
-    /// What is left.
+    /// The first thing that is left.
     pub fn check_everything_ended(&self) -> Result<(), Violation> {
         self.check_restore()?;
         check::everything_ended(&self.checks, self.journal.shadow(), &self.nodes)?;

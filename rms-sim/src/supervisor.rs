@@ -17,7 +17,7 @@ pub struct Supervisor {
     node_idx: u32,
     part: Part,
     told: Told,
-    /// The cores that its processes keep to, each of one CPU, and since which generation.
+    /// The cores that its processes use, each of one CPU, and the generation since which they do.
     cores: Indices,
     generation: u32,
     coming: Option<PendingMasks>,
@@ -50,7 +50,7 @@ enum Phase {
         gone_at: Time,
         exit: NodeExit,
     },
-    /// Its supervisor is gone, and its processes may be there.
+    /// Its supervisor is gone, and its processes may still exist.
     Unwatched {
         since: Time,
         is_alive: bool,
@@ -63,7 +63,7 @@ enum Phase {
 }
 
 impl Supervisor {
-    /// In the seat that was ordered to.
+    /// Starts the execution in the seat that received the order.
     pub fn start(now: Time, seat: String, wanted: &DesiredJob, program: &Program) -> Supervisor {
         Supervisor {
             job: wanted.job,
@@ -85,29 +85,29 @@ impl Supervisor {
         }
     }
 
-    /// Its nodes, its cores or its wall time have changed.
+    /// Handles a change of the job's nodes, its cores or its wall time.
     pub fn update(&mut self, now: Time, wanted: &DesiredJob) {
         self.told = Told::by(wanted);
         let generation = wanted.launch.generation;
         self.coming = Some(PendingMasks { at: now + MASKS_TAKE, cores: cores_of(wanted), generation });
     }
 
-    /// The cores that its processes use.
+    /// Returns the cores that its processes use.
     pub(crate) fn cores(&self) -> &Indices {
         &self.cores
     }
 
-    /// The negotiator of a job runs on its first node.
+    /// Returns whether this is the job's first node, on which its negotiator runs.
     pub(crate) fn is_first(&self) -> bool {
         self.node_idx == 0
     }
 
-    /// What happens here when the nodes of the job change.
+    /// Returns what happens here when the nodes of the job change.
     pub(crate) fn on_resize(&self) -> Option<&OnResize> {
         self.on_resize.as_ref()
     }
 
-    /// The processes end themselves, though others of the job go on.
+    /// Lets the processes end by themselves, though others of the job go on.
     pub(crate) fn leave(&mut self, now: Time) {
         if let Phase::Running { since } = self.phase {
             self.part = Part { runs: Some(now.since(since)), exit: NodeExit::Exited { code: 0 } };
@@ -128,17 +128,17 @@ impl Supervisor {
         &self.seat
     }
 
-    /// With which generation of the job's nodes this one came.
+    /// Returns the generation of the job's nodes with which this one came.
     pub(crate) fn joined(&self) -> u32 {
         self.joined
     }
 
-    /// The last generation that it was told of.
+    /// Returns the last generation that it was told of.
     pub(crate) fn generation_told(&self) -> u32 {
         self.told.generation
     }
 
-    /// What lies in the spool; `is_heard` while its process is there.
+    /// Returns its entry in the spool; `is_heard` while its process is there.
     pub fn remains(&self, is_heard: bool) -> SpoolEntry {
         let result = matches!(self.phase, Phase::Ended { .. }).then(|| self.report());
         let entry = Entry {
@@ -157,12 +157,12 @@ impl Supervisor {
         self.is_forgotten = true;
     }
 
-    /// Has it something to wait for? Without an agent it ends once it has told its last.
+    /// Returns whether it still has something to wait for. Without an agent it ends once it has sent its last report.
     pub(crate) fn report_is_open(&self) -> bool {
         !matches!(self.phase, Phase::Ended { .. })
     }
 
-    /// Its process is killed, and not those of the job.
+    /// Handles the death of its own process, but not of those of the job.
     pub(crate) fn lose_watcher(&mut self) {
         self.phase = match self.phase {
             // No process has come up yet, and none will.
@@ -173,7 +173,7 @@ impl Supervisor {
         self.coming = None;
     }
 
-    /// The machine went down under it.
+    /// Handles a power loss of the machine.
     pub(crate) fn lose_power(&mut self) {
         self.lose_watcher();
         self.is_of_this_boot = false;
@@ -182,19 +182,19 @@ impl Supervisor {
         }
     }
 
-    /// What is left of it is ended: how it counts as ended.
+    /// Ends what is left of it, and returns how it counts as ended.
     pub(crate) fn end_leftovers(&mut self, now: Time, why: LostReason) -> JobReport {
         self.end(now, now, why.exit(0));
         self.report()
     }
 
-    /// When something happens by itself.
+    /// Returns when something happens by itself.
     pub fn due(&self) -> Option<Time> {
         let coming = self.coming.as_ref().map(|coming| coming.at);
         self.changes_at().map(|at| coming.map_or(at, |coming| coming.min(at)))
     }
 
-    /// When it comes into another phase.
+    /// Returns when it enters another phase.
     fn changes_at(&self) -> Option<Time> {
         match &self.phase {
             Phase::Starting { up_at } => Some(*up_at),
@@ -204,7 +204,7 @@ impl Supervisor {
         }
     }
 
-    /// One thing that is due happens; what there is to tell about it.
+    /// Does one thing that is due; returns the report about it.
     pub fn advance(&mut self, now: Time) -> Option<JobReport> {
         if self.due().is_none_or(|due| due > now) {
             return None;
@@ -241,7 +241,7 @@ impl Supervisor {
         Some(self.report())
     }
 
-    /// TERM after some patience, and KILL after the grace. A job that is starting is ended as soon as it is up.
+    /// Sends TERM after some patience, and KILL after the grace. A job that is starting is ended as soon as it is up.
     pub fn stop(&mut self, now: Time, patience: Span, grace: Span) {
         let term_at = now + patience;
         match &self.phase {
@@ -270,7 +270,7 @@ impl Supervisor {
         }
     }
 
-    /// A signal from the user, which is not an order of ours.
+    /// Delivers a signal from the user, which is not an order of the server.
     pub fn signal(&mut self, now: Time, signal: i32) {
         let is_deadly = signal == 9 || signal == 15;
         if let Phase::Running { since } = self.phase
@@ -280,7 +280,7 @@ impl Supervisor {
         }
     }
 
-    /// Are there processes, or will there be in a moment?
+    /// Returns whether there are processes, or will be in a moment.
     pub fn is_alive(&self) -> bool {
         match &self.phase {
             Phase::Starting { .. } | Phase::Running { .. } | Phase::Ending { .. } => true,
@@ -289,7 +289,7 @@ impl Supervisor {
         }
     }
 
-    /// How it ended, as it really was.
+    /// Returns how it ended, as it really was.
     pub fn exit(&self) -> Option<&NodeExit> {
         match &self.phase {
             Phase::Ended { exit, .. } => Some(exit),
@@ -298,7 +298,7 @@ impl Supervisor {
         }
     }
 
-    /// What an agent that looks at it finds.
+    /// Returns what an agent finds when it looks at the supervisor.
     pub fn report(&self) -> JobReport {
         let status = match &self.phase {
             Phase::Starting { .. } => JobStatus::Starting,
@@ -325,7 +325,7 @@ impl Supervisor {
     }
 }
 
-/// Of its grant, or of all cores, the first ones, as agents give them.
+/// Returns the first cores of its grant, or of all cores, as agents give them.
 pub(crate) fn cores_of(wanted: &DesiredJob) -> Indices {
     let Some(place) = wanted.launch.nodes.get(wanted.node_idx as usize) else { return Indices::default() };
     match &place.grant {
@@ -334,7 +334,7 @@ pub(crate) fn cores_of(wanted: &DesiredJob) -> Indices {
     }
 }
 
-/// All threads of the job are found and moved.
+/// The time to find and move all threads of the job.
 const MASKS_TAKE: Span = Span::from_millis(3);
-/// From KILL until the last process is reaped.
+/// The time from KILL until the last process is reaped.
 const KILL_TAKES: Span = Span::from_millis(2);

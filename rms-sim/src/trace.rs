@@ -1,4 +1,4 @@
-//! What happened, line by line: the last lines to read, all of them as one hash.
+//! A log of what happened, line by line: the last lines as text, all of them as one hash.
 
 use std::fmt;
 
@@ -37,13 +37,13 @@ impl Trace {
         &self.lines
     }
 
-    /// FNV-1a over every line there ever was: equal traces, equal hashes.
+    /// Returns FNV-1a over all lines: equal traces have equal hashes.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 }
 
-/// A fact on one line; the long ones without what nobody looks for here.
+/// Formats a fact on one line; long ones without the parts that are irrelevant here.
 pub(crate) fn short_fact(fact: &Fact) -> String {
     match fact {
         Fact::JobSubmitted { job, at: _, spec, held } => {
@@ -71,7 +71,7 @@ fn short_request(request: &Request) -> String {
     format!("{} for {}", nodes.join("+"), request.wall)
 }
 
-/// What the server hears, on one line.
+/// Formats an input of the server on one line.
 pub(crate) fn short_inbound(inbound: &Inbound) -> String {
     match inbound {
         Inbound::Called { who, call: Call::Submit(submission), .. } => {
@@ -93,7 +93,7 @@ pub(crate) fn short_inbound(inbound: &Inbound) -> String {
     }
 }
 
-/// What a launcher is told, on one line.
+/// Formats a message to a launcher on one line.
 pub(crate) fn short_told(told: &Told) -> String {
     match told {
         Told::Notice(Notice::Changed(ViewChange { version, at, clusters })) => {
@@ -110,7 +110,7 @@ pub(crate) fn short_told(told: &Told) -> String {
     }
 }
 
-/// What the negotiator of a job says, on one line.
+/// Formats a message of a job's negotiator on one line.
 pub(crate) fn short_negotiator_call(call: &NegotiatorCall) -> String {
     match call {
         NegotiatorCall::Attach(_) => "attaches".to_owned(),
@@ -122,7 +122,7 @@ pub(crate) fn short_negotiator_call(call: &NegotiatorCall) -> String {
     }
 }
 
-/// What it is told, on one line.
+/// Formats a message to it on one line.
 pub(crate) fn short_negotiator_told(told: &application::Told) -> String {
     match told {
         application::Told::Answer(Ok(NegotiatorAnswer::Attached(attached))) => {
@@ -166,7 +166,7 @@ fn short_report(report: &NodeReport) -> String {
     format!("seen {}, {jobs:?}", report.seen)
 }
 
-/// What is true of a job on a node, in few words.
+/// Formats the status of a job on a node briefly.
 pub(crate) fn short_job(report: &JobReport) -> String {
     match &report.status {
         JobStatus::Starting => format!("{}.{} starting", report.job, report.run),
@@ -175,7 +175,7 @@ pub(crate) fn short_job(report: &JobReport) -> String {
     }
 }
 
-/// The last lines, as many as a person reads.
+/// Prints the last lines.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n_skipped = self.lines.len().saturating_sub(SHOWN);

@@ -1,4 +1,4 @@
-//! Jobs for tests, in few words: `rigid(4, hours(2)).runs(mins(30))`.
+//! Jobs for tests, described briefly: `rigid(4, hours(2)).runs(mins(30))`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use rms_model::{
 use crate::application::Manner;
 use crate::program::{Part, Program};
 
-/// A job to be submitted, and what its processes do. Without [`ModelJob::runs`] they run until they are ended.
+/// A job to submit, and what its processes do. Without [`ModelJob::runs`] they run until they are ended.
 #[derive(Clone, Debug)]
 pub struct ModelJob {
     pub submission: Submission,
     pub program: Program,
     /// The user who submits it.
     pub user: String,
-    /// The process of it that negotiates.
+    /// The behaviour of the process that negotiates for it.
     pub manner: Option<Manner>,
 }
 
-/// Tasks on `n_nodes` nodes of one cluster.
+/// Returns a job of tasks on `n_nodes` nodes of one cluster.
 pub fn rigid(n_nodes: u32, wall: Span) -> ModelJob {
     moldable(&[(n_nodes, wall)])
 }
 
-/// Tasks on one of several sizes, each with its wall time.
+/// Returns a job of tasks with one of several sizes, each with its wall time.
 pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
     let shape = |(n_nodes, wall): &(u32, Span)| Shape { nodes: Nodes::Count(*n_nodes), wall: Some(*wall) };
     ModelJob {
@@ -40,7 +40,7 @@ pub fn moldable(sizes: &[(u32, Span)]) -> ModelJob {
     }
 }
 
-/// Tasks on nodes of one cluster whose number changes.
+/// Returns a job of tasks on a changing number of nodes of one cluster.
 pub fn evolving(stages: &[(u32, Span)], limit: ExpandLimit) -> ModelJob {
     let stages = stages.iter().map(|(nodes, span)| Stage { nodes: *nodes, span: *span }).collect();
     let stages = Evolution::new(stages).expect("stages that can be");
@@ -50,7 +50,7 @@ pub fn evolving(stages: &[(u32, Span)], limit: ExpandLimit) -> ModelJob {
     job
 }
 
-/// Nodes on several clusters at once.
+/// Returns a job on nodes of several clusters at once.
 pub fn spanning(counts: &[(&str, u32)], wall: Span) -> ModelJob {
     let counts = counts.iter().map(|(name, n_nodes)| ((*name).to_owned(), *n_nodes)).collect::<BTreeMap<_, _>>();
     let mut job = rigid(1, wall);
@@ -58,7 +58,7 @@ pub fn spanning(counts: &[(&str, u32)], wall: Span) -> ModelJob {
     job
 }
 
-/// A batch script: it runs on node 0, and the job ends with it.
+/// Returns a batch script: it runs on node 0, and the job ends with it.
 pub fn script(n_nodes: u32, wall: Span) -> ModelJob {
     let mut job = rigid(n_nodes, wall);
     job.submission.execution.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
@@ -71,39 +71,39 @@ impl ModelJob {
         self
     }
 
-    /// A process of it speaks for it, and can use what its manner says.
+    /// Gives the job a negotiator, and lets its size change as its manner says.
     pub fn negotiates(mut self, manner: Manner) -> ModelJob {
         self = self.malleable((manner.least, manner.most), manner.sizes.clone(), OnResize::Negotiates);
         self.manner = Some(manner);
         self
     }
 
-    /// Its nodes may change between these sizes; `on_resize` says what happens in it then.
+    /// Lets the number of its nodes change between these sizes; `on_resize` says what happens in the job then.
     pub fn malleable(mut self, (least, most): (u32, u32), sizes: Sizes, on_resize: OnResize) -> ModelJob {
         let speedup = Speedup::default();
         self.submission.malleable = Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss: None });
         self
     }
 
-    /// Its hook confirms a change of its nodes after so long.
+    /// Sets how long its hook takes to confirm a change of its nodes.
     pub fn confirms_in(mut self, span: Span) -> ModelJob {
         self.program.confirms_in = Some(span);
         self
     }
 
-    /// How long the work takes if nobody ends it.
+    /// Sets how long the work takes if nobody ends the job.
     pub fn runs(mut self, span: Span) -> ModelJob {
         self.program.runs = Some(span);
         self
     }
 
-    /// It is one script instead of tasks.
+    /// Makes it one script instead of tasks.
     pub fn as_script(mut self) -> ModelJob {
         self.submission.execution.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
         self
     }
 
-    /// Its stages begin as late as the same end allows.
+    /// Makes its stages begin as late as the same end allows.
     pub fn compacting(mut self) -> ModelJob {
         self.submission.evolving.iter_mut().for_each(|evolving| evolving.expansion.compacting = true);
         self
@@ -114,7 +114,7 @@ impl ModelJob {
         self
     }
 
-    /// One node behaves differently.
+    /// Makes one node behave differently.
     pub fn on_node(mut self, node_idx: u32, runs: Span, exit: NodeExit) -> ModelJob {
         self.program.parts.insert(node_idx, Part { runs: Some(runs), exit });
         self
@@ -125,7 +125,7 @@ impl ModelJob {
         self
     }
 
-    /// Only KILL ends it.
+    /// Makes it ignore TERM: only KILL ends it.
     pub fn ignores_term(mut self) -> ModelJob {
         self.program.heeds_term = None;
         self
@@ -161,7 +161,7 @@ impl ModelJob {
         self
     }
 
-    /// One more variable.
+    /// Adds a variable to its environment.
     pub fn environment(mut self, name: &str, value: &str) -> ModelJob {
         Arc::make_mut(&mut self.submission.execution.environment).0.push((name.to_owned(), value.to_owned()));
         self
@@ -182,7 +182,7 @@ impl ModelJob {
         self
     }
 
-    /// Its output goes to the client that follows it.
+    /// Sends its output to the client that follows it.
     pub fn streamed(mut self) -> ModelJob {
         self.submission.execution.stdio.stream = true;
         self

@@ -1,4 +1,4 @@
-//! Where the jobs of an experiment come from: traces and generators.
+//! Sources of jobs for experiments: traces and generators.
 
 pub mod cirne;
 pub mod draw;

@@ -1,8 +1,8 @@
 //! Turns messages into frames and back: the only place that calls bincode and MessagePack.
 //!
-//! A frame is `kind u16 | version u16 | length u32`, little-endian, and `length` bytes of payload. Decoding
-//! has a budget, so a short frame cannot ask for much memory, and must use up the payload exactly. Messages
-//! hold neither themselves nor sequences of nothing, which no budget stops; a test reads the sources for that.
+//! A frame is `kind u16 | version u16 | length u32`, little-endian, and `length` bytes of payload. Decoding has a
+//! budget, so a short frame cannot ask for much memory, and must use up the payload exactly. Messages are neither
+//! recursive nor contain sequences of zero-sized elements, which no budget stops; a test checks the sources for that.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::message::{
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 8;
 
-/// What precedes a payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: u16,
@@ -27,7 +27,7 @@ pub struct Header {
     pub length: u32,
 }
 
-/// Why bytes are not the expected message. The peer is wrong; its link is to be closed.
+/// Why bytes are not the expected message. The peer is at fault; its link is to be closed.
 #[derive(Debug, Error)]
 pub enum DecodeError {
     #[error("the peer sent a frame of unknown kind {0}")]
@@ -59,7 +59,7 @@ pub enum PayloadError {
     Marker { at: usize },
 }
 
-/// Why a message cannot be sent. The sender asked too much of one frame.
+/// Why a message cannot be sent. It does not fit into one frame.
 #[derive(Debug, Error)]
 pub enum EncodeError {
     #[error("{kind:?} would be {length} bytes long, but at most {max} are taken")]
@@ -87,7 +87,7 @@ impl Header {
         }
     }
 
-    /// The length of the payload, if the frame may hold an `M`. Checked before the payload is read.
+    /// Returns the length of the payload, if the frame may hold an `M`. Checked before the payload is read.
     ///
     /// # Errors
     /// Unknown or unexpected kind or version, or a length over the kind's limit.
@@ -108,7 +108,7 @@ impl Header {
     }
 }
 
-/// A whole frame: header and payload.
+/// Encodes a message as a whole frame: header and payload.
 ///
 /// # Errors
 /// A message over the limit of its kind.
@@ -132,7 +132,7 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, EncodeError> {
     Ok(frame)
 }
 
-/// The message that a payload holds.
+/// Decodes the message in a payload.
 ///
 /// # Errors
 /// Anything that is not exactly one `M`, or wants more memory than its kind may have.
@@ -159,17 +159,17 @@ pub fn decode<M: Message>(payload: &[u8]) -> Result<M, DecodeError> {
     Ok(message)
 }
 
-/// A whole value that is no message of its kind, and what could be read of it.
+/// A complete value that is not a message of its kind, and what could be read of it.
 #[derive(Debug)]
 pub struct Unparsed<R> {
     pub read: R,
     pub error: DecodeError,
 }
 
-/// As [`decode`], but of a whole value that is no `M` only `R` is read.
+/// Like [`decode`], but reads only `R` from a complete value that is not an `M`.
 ///
 /// # Errors
-/// As [`decode`]; a value that is no `R` either.
+/// As [`decode`]; a value that is not an `R` either.
 pub fn decode_or<M: Message, R: DeserializeOwned>(payload: &[u8]) -> Result<Result<M, Unparsed<R>>, DecodeError> {
     match decode(payload) {
         Ok(message) => Ok(Ok(message)),
@@ -181,7 +181,7 @@ pub fn decode_or<M: Message, R: DeserializeOwned>(payload: &[u8]) -> Result<Resu
     }
 }
 
-/// The name of a variant; what it holds is skipped.
+/// The name of a variant; its content is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant(pub String);
 
@@ -211,16 +211,16 @@ impl<'de> Visitor<'de> for VariantVisitor {
     }
 }
 
-/// How long the first value of a MessagePack text is, with all that it holds.
+/// Returns the length of the first value of a MessagePack text, with everything it contains.
 ///
 /// # Errors
-/// It is cut short, or would take more than about `max` bytes of memory: each number counts as 16 bytes, each text and
-/// container as 32.
+/// The value is truncated, or would take more than about `max` bytes of memory: each number counts as 16 bytes, each
+/// text and container as 32.
 fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
     let (mut at, mut n_open, mut weight) = (0, 1_u64, payload.len());
     while n_open > 0 {
         let marker = Marker::from_u8(*payload.get(at).ok_or(PayloadError::CutShort)?);
-        // The bytes of the value, and how many values it holds.
+        // The bytes of the value, and how many values it contains.
         let (n_bytes, n_held) = match marker {
             Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => (0, 0),
             Marker::U8 | Marker::I8 => (1, 0),
@@ -254,7 +254,7 @@ fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
         n_open = n_open - 1 + n_held;
         let is_number = n_held == 0 && n_bytes <= 8;
         weight += if is_number { 16 } else { 32 };
-        // Each value that is still to come takes a byte at least.
+        // Each value that is still to come takes at least one byte.
         if weight > max || n_open > (payload.len() - at) as u64 {
             return Err(if weight > max { PayloadError::TooMany { max } } else { PayloadError::CutShort });
         }
@@ -262,16 +262,16 @@ fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
     Ok(at)
 }
 
-/// The length that follows the marker at `at`, of so many bytes, big-endian.
+/// Reads the big-endian length of `n_bytes` bytes that follows the marker at `at`.
 fn number(payload: &[u8], at: usize, n_bytes: usize) -> Result<u64, PayloadError> {
     let bytes = payload.get(at + 1..at + 1 + n_bytes).ok_or(PayloadError::CutShort)?;
     Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// The message of a whole frame, as [`encode`] made it.
+/// Decodes the message of a whole frame, as [`encode`] made it.
 ///
 /// # Errors
-/// As [`Header::expect`] and [`decode`]; a frame that is cut short counts as undecodable.
+/// As [`Header::expect`] and [`decode`]; a truncated frame counts as undecodable.
 pub fn decode_frame<M: Message>(frame: &[u8]) -> Result<M, DecodeError> {
     let missing = |additional| DecodeError::Payload {
         kind: M::KIND,
@@ -298,7 +298,7 @@ const ORDINARY: Budget<ORDINARY_BYTES> = standard().with_limit();
 const BULK: Budget<BULK_BYTES> = standard().with_limit();
 const WHOLE: Budget<WHOLE_BYTES> = standard().with_limit();
 
-/// Messages hold containers within containers, but not deeper than this.
+/// The greatest depth to which containers in messages may be nested.
 const MAX_DEPTH: usize = 64;
 
 fn decode_named<M: DeserializeOwned>(payload: &[u8]) -> Result<M, rmp_serde::decode::Error> {

@@ -1,4 +1,4 @@
-//! Streams of a running job: output from the nodes to whoever follows, input the other way.
+//! Streams of a running job: output from the nodes to its followers, input the other way.
 
 use std::ops::Not;
 
@@ -15,7 +15,7 @@ pub enum Stream {
     Err,
 }
 
-/// How much of a task's stream the follower already has. There can be many, so they travel without names.
+/// How much of a task's stream the follower already has. There can be many, so they are encoded without names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, Stream, u64)", into = "(u32, u32, Stream, u64)")]
 pub struct Offset {
@@ -37,8 +37,7 @@ impl From<Offset> for (u32, u32, Stream, u64) {
     }
 }
 
-/// Bytes of a stream and where they stand in it; never more than
-/// [`MAX_CHUNK_BYTES`](crate::message::MAX_CHUNK_BYTES).
+/// Bytes of a stream and their position in it; never more than [`MAX_CHUNK_BYTES`](crate::message::MAX_CHUNK_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     pub node_idx: u32,
@@ -62,12 +61,12 @@ pub struct FollowOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Spooled {
     Chunk(Chunk),
-    /// The job's share here has ended and everything was sent.
+    /// The job has ended on this node and everything was sent.
     End,
     Failed {
         reason: String,
     },
-    /// The job's share here has ended and what is left of its streams was sent, but from these offsets on something is
+    /// The job has ended on this node and what is left of its streams was sent, but from these offsets on something is
     /// missing: at most [`MAX_LINES`](crate::message::MAX_LINES) of them are named.
     Missing {
         reason: String,
@@ -75,15 +74,15 @@ pub enum Spooled {
     },
 }
 
-/// Output of a job that will not come.
+/// Output of a job that will never arrive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     pub node: String,
     pub reason: String,
-    /// How much of the streams has come; at most [`MAX_LINES`](crate::message::MAX_LINES) are named. Of others, and if
-    /// there are none, nothing may have come.
+    /// How much of the streams has arrived; at most [`MAX_LINES`](crate::message::MAX_LINES) are named. Of other
+    /// streams, and of all if none is named, nothing may have arrived.
     pub from: Vec<Offset>,
-    /// The node is there and has sent nothing: the job has written none there that it keeps, or it was removed.
+    /// The node is connected and has sent nothing: the job has written nothing there that it keeps, or it was removed.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub is_unknown: bool,
 }
@@ -93,17 +92,18 @@ pub struct Missing {
 pub enum Followed {
     Chunk(Chunk),
     Change(JobChange),
-    /// Nothing will come any more.
+    /// Nothing more will come.
     End,
     Refused(Refused),
-    /// A node's output will not come, or not all of it.
+    /// A node's output, or a part of it, will not come.
     Missing(Missing),
-    /// The job has ended, and its output on a node is waited for: for so many seconds more, unless the node's agent is back.
+    /// The job has ended, and the server waits for its output on a node: for this many more seconds, unless the node's
+    /// agent returns.
     Away {
         node: String,
         secs: u64,
     },
-    /// All that a node has of the job's output has come, or is known to be missing.
+    /// All output of the job that a node has was received, or is known to be missing.
     Whole {
         node: String,
     },
@@ -135,6 +135,6 @@ impl Message for Input {
     const KIND: Kind = Kind::Input;
     const ENCODING: Encoding = Encoding::Fixed;
     const SIZE: Size = Size::Chunk;
-    /// A job that does not read its input may do so tomorrow.
+    /// A job that does not read its input now may do so much later.
     const MAY_WAIT: bool = true;
 }

@@ -1,4 +1,4 @@
-//! The first frames of a connection: who is there, and how one without a certificate gets one.
+//! The first frames of a connection: they say who the peer is, and how a peer without a certificate gets one.
 
 use rms_api::Refused;
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,34 @@ use serde_bytes::ByteBuf;
 
 use crate::message::{Kind, Message, Size};
 
-/// Sent by the side that connects, on the first channel. Who it is, its certificate says.
+/// Sent by the side that connects, on the first channel. Its certificate says who it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program, for logs only.
     pub software: String,
-    /// Over a local socket, where no TLS has proven it before.
+    /// Over a local socket, where TLS has not proven the identity before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
 }
 
-/// That the sender holds the key of a certificate.
+/// The proof that the sender holds the key of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// In DER, the sender's own first.
+    /// The certificates in DER, the sender's own first.
     pub chain: Vec<ByteBuf>,
-    /// Ed25519, over `limber local hello 1` and a zero byte, the 32 bytes that were said first, and the sender's user id (32
-    /// bits, little-endian), which the kernel must name, too.
+    /// Ed25519, over `limber local hello 1` and a zero byte, the 32 bytes that the other side sent first, and the
+    /// sender's user id (32 bits, little-endian), which the kernel must confirm.
     pub signature: ByteBuf,
 }
 
-/// What the other side says to it. Without a welcome nothing else is read: a TLS client believes itself
-/// connected before the server has looked at its certificate.
+/// The answer to a [`Hello`]. Without a welcome nothing else is read: a TLS client considers itself connected before
+/// the server has checked its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HelloAnswer {
     Welcome {
         software: String,
-        /// The fingerprints of the CAs that it trusts, first the one that has signed its certificate. Whoever has others
-        /// renews its own certificate with the server.
+        /// The fingerprints of the CAs that it trusts, first the one that has signed its certificate. A peer with other
+        /// CAs renews its own certificate with the server.
         authorities: Vec<String>,
     },
     Denied {
@@ -47,18 +47,18 @@ pub struct JoinRequest {
     pub token_id: String,
     #[serde(with = "serde_bytes")]
     pub secret: Vec<u8>,
-    /// The name that an agent wants, if its token names none.
+    /// The name that an agent asks for if its token names none.
     pub name: Option<String>,
-    /// What the machine of an agent calls itself: its name if neither its token nor it names one.
+    /// The machine's own name: the agent's name if neither its token nor `name` gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// Whether it is an agent that joins, or somebody else: a token for the other is refused, and not spent.
+    /// Whether an agent joins; a token for the other kind is refused and not used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_agent: Option<bool>,
-    /// A certificate signing request in DER; only its key counts.
+    /// A certificate signing request in DER; only its key is used.
     #[serde(with = "serde_bytes")]
     pub csr: Vec<u8>,
-    /// The serial of the certificate whose place the new one takes; if it is of the same identity, it is revoked.
+    /// The serial of the certificate that the new one replaces; if it is of the same identity, it is revoked.
     pub replaces: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub enum JoinAnswer {
 
 impl std::fmt::Debug for JoinRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The secret stays out of every log.
+        // The secret is kept out of every log.
         f.debug_struct("JoinRequest")
             .field("token_id", &self.token_id)
             .field("name", &self.name)
@@ -104,5 +104,5 @@ impl Message for JoinAnswer {
     const SIZE: Size = Size::Hello;
 }
 
-/// What peers may log of us.
+/// The version that peers may log.
 pub(crate) const SOFTWARE: &str = concat!("limber ", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! Redeems a token: from nothing but its text to credentials.
+//! Redeems a token: obtains credentials from the text of a token alone.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::tls::{Credentials, CredentialsError, KeyError, NewKey};
 use crate::token::TokenText;
 use rms_api::Refused;
 
-/// What a token gave.
+/// The result of a redeemed token.
 #[derive(Clone, Debug)]
 pub struct Joined {
     pub credentials: Credentials,
@@ -20,16 +20,16 @@ pub struct Joined {
     pub cluster: Option<String>,
 }
 
-/// Who joins.
+/// The peer that joins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Joiner<'a> {
-    /// An agent, or somebody else; a token for the other is refused, and not spent.
+    /// Whether an agent joins; a token for the other kind is refused and not used up.
     pub is_agent: Option<bool>,
-    /// The name that an agent wants, if its token names none.
+    /// The name that an agent asks for if its token names none.
     pub name: Option<&'a str>,
-    /// What its machine calls itself: its name if neither its token nor it names one.
+    /// The machine's own name: the agent's name if neither its token nor `name` gives one.
     pub machine: Option<&'a str>,
-    /// The certificate whose place the new one takes, by its serial: it is revoked once somebody comes with the new one.
+    /// The serial of the certificate that the new one replaces: it is revoked once the new one is used.
     pub replaces: Option<&'a str>,
 }
 
@@ -48,18 +48,17 @@ pub enum JoinError {
     Ca,
 }
 
-/// Makes a key, shows the token to the server at `address`, and returns the credentials it grants. The server
-/// must prove itself by the CA that the token pins before anything is shown to it. An agent whose token names
-/// none may ask for a `name`.
+/// Makes a key, shows the token to the server at `address`, and returns the credentials it grants. The server must
+/// first prove itself by the CA that the token pins. An agent whose token has no name may ask for a `name`.
 ///
 /// # Errors
-/// A server that cannot be reached or is not the token's, a token that does not hold, an unusable answer.
+/// The server cannot be reached or is not the token's, the token is invalid, or the answer is unusable.
 pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) -> Result<Joined, JoinError> {
     redeem(address, token, Joiner { name, ..Joiner::default() }, NewKey::generate()?).await
 }
 
-/// As [`join`], with a key that `dir` keeps until [`end_join`]: an answer that is lost can be asked for again, since
-/// the server gives the certificate to the same key until the token expires.
+/// Like [`join`], with a key that `dir` keeps until [`end_join`]: a lost answer can be requested again, since the
+/// server gives the certificate to the same key until the token expires.
 ///
 /// # Errors
 /// As [`join`], and a directory that cannot be written.
@@ -72,7 +71,7 @@ pub async fn join_in(
     redeem(address, token, joiner, NewKey::kept(dir)?).await
 }
 
-/// What a join into `dir` gave has been written down: its key need not be kept for another attempt.
+/// Removes the key of a join into `dir` whose result has been stored: no further attempt needs it.
 ///
 /// # Errors
 /// A directory that cannot be written.
@@ -102,7 +101,7 @@ async fn redeem(
     match answer.map_err(of_link)? {
         JoinAnswer::Granted { chain, ca, cluster } => {
             let credentials = key.into_credentials(&chain, &ca)?;
-            // TLS has proven the pinned CA; the one that is kept must be the same.
+            // TLS has verified the pinned CA; the CA that is stored must be the same.
             let is_pinned = credentials.trusts(token.fingerprint());
             if is_pinned { Ok(Joined { credentials, cluster }) } else { Err(JoinError::Ca) }
         }
@@ -110,8 +109,8 @@ async fn redeem(
     }
 }
 
-/// Connects once with a new certificate after it was saved, so that the server revokes those that it replaces. If that fails,
-/// the first command that uses the certificate does it.
+/// Connects once with a new certificate after it was saved, so that the server revokes those that it replaces. If that
+/// fails, the first command that uses the certificate does it.
 pub async fn come_with(address: SocketAddr, credentials: &Credentials) {
     let coming = async {
         let endpoint = Endpoint::dial(credentials).ok()?;

@@ -1,8 +1,8 @@
-//! What a launcher and the server say to each other on a launcher's channel (001, §4.2).
+//! The messages between a launcher and the server on a launcher's channel (001, §4.2).
 //!
-//! The channel begins with [`ClientRequest::Launcher`](crate::ClientRequest); then [`LauncherSays`] frames go up and
-//! [`LauncherTold`] frames come down, each at any time. It speaks for one application: the one that its first call
-//! subscribes or attaches.
+//! The channel begins with [`ClientRequest::Launcher`](crate::ClientRequest); then [`LauncherSays`] frames go to the
+//! server and [`LauncherTold`] frames come back, each at any time. The channel serves one application: the one that its
+//! first call subscribes or attaches.
 
 use rms_api::Refused;
 use rms_api::subscription::{Grant, LauncherAnswer, LauncherCall};
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// `seq` is the launcher's to choose. Each call is answered once, under its `seq`, and the answers come in the order of
-/// the calls.
+/// The launcher chooses `seq`. Each call is answered once, with its `seq`, and the answers come in the order of the
+/// calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherSays {
     pub seq: u64,
     pub call: LauncherCall,
 }
 
-/// What the server tells a launcher: answers, and what it was not asked for.
+/// What the server sends to a launcher: answers and notices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherTold {
     Answer {
         seq: u64,
         answer: Result<LauncherAnswer, Refused>,
     },
-    /// 001: changeNotify. A long one comes in parts; the same version in all of them.
+    /// 001: changeNotify. A long one is sent in parts, with the same version in all of them.
     Changed(ViewPart),
     /// 001: startNotify.
     Started(Box<Grant>),
@@ -38,8 +38,8 @@ pub enum LauncherTold {
     Replaced,
 }
 
-/// `last` marks the part with which the change is complete. A cluster whose pairs do not fit into a part goes on as the
-/// first of the next one, under the same id: its pairs follow on those before.
+/// `last` marks the part that completes the change. A cluster whose pairs do not fit into a part continues as the first
+/// one of the next part, with the same id: its pairs follow the previous ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewPart {
     pub version: u64,
@@ -59,12 +59,12 @@ pub struct ClusterPart {
     pub occupied: Option<Occupied>,
 }
 
-/// An occupation profile, compact: when it begins, and its steps one after the other.
+/// An occupation profile in compact form: its beginning, and its steps one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupied {
-    /// Milliseconds from the part's `at` to where the first pair begins.
+    /// Milliseconds from the part's `at` to the beginning of the first pair.
     pub after: i64,
-    /// None of them lasts for nothing, neighbours differ in nodes, and neither the first nor the last has 0.
+    /// No pair lasts for no time, neighbours differ in nodes, and neither the first nor the last has 0.
     pub pairs: Vec<NodeSpan>,
 }
 
@@ -98,6 +98,6 @@ impl Message for LauncherTold {
     const SIZE: Size = Size::Whole;
 }
 
-/// The most pairs in one part of a view, over all its clusters. Between parts of different changes, what became old is
-/// left out; so parts are short.
+/// The greatest number of pairs in one part of a view, over all its clusters. Between parts of different changes,
+/// outdated ones are dropped; so parts are short.
 pub const MAX_PAIRS: usize = 4096;

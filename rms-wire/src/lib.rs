@@ -1,8 +1,8 @@
-//! What travels between the programs of Limber, and the links that carry it: messages, framing, TLS, QUIC.
+//! The messages between the programs of Limber, and the links that carry them: messages, framing, TLS, QUIC.
 //!
-//! Messages are made of the types of `rms-api` and `rms-model`, encoded as they are: what cannot be is refused by the
-//! types' own decoders. [`codec`] is the only place that encodes or decodes. [`parts`] cuts what is too long for one
-//! frame. [`tls`] says who speaks, [`link`] carries frames over QUIC.
+//! Messages consist of the types of `rms-api` and `rms-model`, encoded as they are: invalid values are refused by the
+//! types' own decoders. [`codec`] is the only place that encodes or decodes. [`parts`] splits what is too long for one
+//! frame. [`tls`] proves the identity of peers, [`link`] carries frames over QUIC.
 
 pub mod answer;
 pub mod codec;

@@ -1,4 +1,4 @@
-//! What the server asks an agent about the CPUs of the processes of jobs on its node.
+//! The server's questions to an agent about the CPUs of the processes of jobs on its node.
 
 use rms_api::Refused;
 use rms_api::masks::{MaskOrder, MaskedJob, SeenMasks};
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// First and only frame of a channel that the server opens on an agent's link; [`MasksSeen`] is the answer. Only to an agent
-/// that has said [`ToServer::Serves`](crate::ToServer::Serves) with this kind: older ones close the link.
+/// First and only frame of a channel that the server opens on an agent's link; [`MasksSeen`] is the answer. Sent only
+/// to an agent that has sent [`ToServer::Serves`](crate::ToServer::Serves) with this kind: older ones close the link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasksAsked {
     pub jobs: Vec<MaskedJob>,
-    /// So many processes are listed of all of them together; the others are counted.
+    /// At most this many processes of all jobs together are listed; the others are counted.
     pub most: u32,
-    /// First of all, the mask of a process of the only one of these jobs is set.
+    /// Before the answer, the mask of a process of the only one of these jobs is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<MaskOrder>,
 }
 
-/// What an agent says to [`MasksAsked`]: of each job that it has.
+/// An agent's answer to [`MasksAsked`]: for each job that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasksSeen {
     pub jobs: Vec<(JobId, Run, SeenMasks)>,

@@ -5,16 +5,16 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// One type that a frame can hold.
+/// A type that a frame can hold.
 ///
-/// Published types are read for ever. One in the [named](Encoding::Named) encoding grows by fields that have a
-/// `#[serde(default)]` and by variants; anything else is a new [`Kind`] or a new version.
+/// Published types stay readable in all later versions. One in the [named](Encoding::Named) encoding grows by fields
+/// that have a `#[serde(default)]` and by variants; anything else is a new [`Kind`] or a new version.
 pub trait Message: Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     const KIND: Kind;
     const VERSION: u16 = 1;
     const ENCODING: Encoding = Encoding::Named;
     const SIZE: Size = Size::Ordinary;
-    /// Whether the sender waits for ever while the peer reads nothing: where what was sent cannot be sent again.
+    /// Whether the sender waits without a limit while the peer reads nothing: for messages that cannot be sent again.
     const MAY_WAIT: bool = false;
 }
 
@@ -81,17 +81,17 @@ impl Kind {
         self as u16
     }
 
-    /// The kind of a number, if there is one.
+    /// Returns the kind with a number, if there is one.
     pub fn from_number(number: u16) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.number() == number)
     }
 }
 
-/// How a payload is written.
+/// How a payload is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// MessagePack with the names of fields and variants: who does not know a field skips it, and one that is not there
-    /// has its default.
+    /// MessagePack with the names of fields and variants: a reader skips fields that it does not know, and a missing
+    /// field has its default.
     Named,
     /// bincode: for pieces of streams, whose layout is fixed. Only an enum may grow, at its end.
     Fixed,
@@ -100,14 +100,14 @@ pub enum Encoding {
 /// How large a frame of a kind may be. It also bounds what decoding may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Before the peer is known.
+    /// For frames that are sent before the peer is known.
     Hello,
     /// A piece of a stream.
     Chunk,
     Ordinary,
     /// May hold a script and an environment.
     Bulk,
-    /// May hold all of a job, a whole occupation profile, or the keys of all ranks.
+    /// May hold a complete job, a whole occupation profile, or the keys of all ranks.
     Whole,
 }
 
@@ -124,7 +124,7 @@ impl Size {
 }
 
 pub(crate) const HELLO_BYTES: usize = 16 << 10;
-/// The bytes themselves, and what says where they belong.
+/// The bytes themselves, and the fields that say where they belong.
 pub(crate) const CHUNK_BYTES: usize = MAX_CHUNK_BYTES + (4 << 10);
 pub(crate) const ORDINARY_BYTES: usize = 1 << 20;
 pub(crate) const BULK_BYTES: usize = 8 << 20;

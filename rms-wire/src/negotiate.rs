@@ -1,8 +1,8 @@
-//! What a process of a job and the server say to each other on a negotiator's channel (002).
+//! The messages between a process of a job and the server on a negotiator's channel (002).
 //!
-//! The channel begins with [`ClientRequest::Negotiator`](crate::ClientRequest); then [`NegotiatorSays`] frames go up and
-//! [`NegotiatorTold`] frames come down, each at any time. Who connects with a job's certificate may open nothing else but
-//! calls for that job.
+//! The channel begins with [`ClientRequest::Negotiator`](crate::ClientRequest); then [`NegotiatorSays`] frames go to
+//! the server and [`NegotiatorTold`] frames come back, each at any time. A peer with a job's certificate may open no
+//! other channels but for calls for that job.
 
 use rms_api::Refused;
 use rms_api::negotiate::{NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// `seq` is the caller's to choose. `Attach` and `Declare` are answered once each, under their `seq`; `Say` is not.
+/// The caller chooses `seq`. `Attach` and `Declare` are answered once each, with their `seq`; `Say` is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiatorSays {
     pub seq: u64,
     pub call: NegotiatorCall,
 }
 
-/// What the server tells who negotiates: answers, and what it was not asked for.
+/// What the server sends to a negotiator: answers and notices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NegotiatorTold {
     Answer { seq: u64, answer: Result<NegotiatorAnswer, Refused> },

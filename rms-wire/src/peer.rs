@@ -1,4 +1,4 @@
-//! What the agents of one job say to each other: process management for MPI, and remote execution.
+//! The messages between the agents of one job: process management for MPI, and remote execution.
 
 use rms_model::{JobId, Run, Span};
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ pub enum PeerOpen {
     Pmi { job: JobId, run: Run },
     /// Execute inside the job on the receiving node; [`PeerExec`] frames follow in both directions.
     Exec(Exec),
-    /// Start the tasks that a step of the job has on the receiving node; [`StepDown`] frames go there, [`StepUp`] frames
-    /// come back.
+    /// Start the tasks of a step of the job on the receiving node; [`StepDown`] frames go there, [`StepUp`] frames come
+    /// back.
     Step(Box<StepPart>),
 }
 
@@ -22,11 +22,11 @@ pub enum PeerOpen {
 pub struct Exec {
     pub job: JobId,
     pub run: Run,
-    /// For a shell, as remote shells take it.
+    /// For a shell, as remote shells interpret it.
     pub command: String,
 }
 
-/// What a step of a job is on one of its nodes.
+/// The part of a job's step on one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepPart {
     pub job: JobId,
@@ -39,24 +39,24 @@ pub struct StepPart {
     pub unset: Vec<String>,
     pub cwd: String,
     pub umask: u32,
-    /// The tasks here, and all of them.
+    /// The number of the first task here, and how many tasks the step has here and on all nodes.
     pub first_task: u32,
     pub n_local: u32,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// So many tasks here, the first ones, read what is typed; the others find no input.
+    /// How many tasks here, counted from the first, read the standard input; the others have none.
     pub n_readers: u32,
-    /// The nodes of the step in the order of its tasks, folded; how many they are, and which of them this one is.
+    /// The nodes of the step in the order of its tasks, folded; their number, and the index of this one.
     pub nodes: String,
     pub n_nodes: u32,
     pub node_idx: u32,
     /// `2(x3),1`: two tasks on each of three nodes, then one.
     pub tasks_per_node: String,
-    /// The key-value space of its ranks, which of them live together, and for how many there is room.
+    /// The key-value space of its ranks, which of them share a node, and for how many there is room.
     pub kvsname: String,
     pub mapping: String,
     pub universe: u32,
-    /// Between TERM and KILL.
+    /// The time between TERM and KILL.
     pub grace: Span,
 }
 
@@ -71,7 +71,7 @@ pub enum StepDown {
     Signal {
         signal: i32,
     },
-    /// TERM, and KILL once the grace time is over.
+    /// Send TERM, and KILL once the grace time is over.
     End,
     /// From the hub of the step's ranks.
     Pmi(Down),
@@ -90,24 +90,24 @@ pub enum StepUp {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// So much of what was typed has been read by all who read it here.
+    /// This many bytes of the input have been read by all its readers here.
     Taken { n_bytes: u64 },
     /// One of the two is set.
     TaskEnded { task: u32, code: Option<i32>, signal: Option<i32> },
-    /// The ranks abort: the step is to end everywhere.
+    /// The ranks abort: the step must end everywhere.
     Aborted { code: i32 },
     /// To the hub of the step's ranks.
     Pmi(Up),
-    /// Last: no process of it is left here.
+    /// Last: no process of the step is left here.
     Done,
-    /// Last: it was not executed, or not to its end.
+    /// Last: the step was not executed, or not to its end.
     Failed { reason: String },
 }
 
 /// From a node of the job to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PmiUp {
-    /// First: with which generation of the job's nodes the sender came, and how many ranks it began with.
+    /// First: the generation of the job's nodes that the sender knows, and how many ranks it began with.
     Init {
         joined: u32,
         n_local: u32,
@@ -119,7 +119,7 @@ pub enum PmiUp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PmiDown {
     Say(Down),
-    /// The node is none of the job.
+    /// The node does not belong to the job.
     Refused {
         reason: String,
     },
@@ -149,7 +149,7 @@ pub enum PeerExec {
         code: Option<i32>,
         signal: Option<i32>,
     },
-    /// Last: it was never executed.
+    /// Last: the command was never executed.
     Failed {
         reason: String,
     },

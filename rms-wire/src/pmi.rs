@@ -1,7 +1,7 @@
-//! What the nodes of a job and its hub tell each other.
+//! The PMI messages between the nodes of a job and its hub.
 //!
-//! The way between them may break and be made again, and then what was on it is lost, or comes twice. So each end
-//! repeats what the other has not answered, and nothing here does harm when it is heard twice.
+//! The connection between them may break and be made again, and then messages are lost or arrive twice. So each end
+//! repeats what the other has not answered, and no message does harm when it is received twice.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct WorldId(pub u32);
 
 impl WorldId {
-    /// What the job began with.
+    /// The world with which the job began.
     pub const FIRST: WorldId = WorldId(0);
 }
 
@@ -43,10 +43,10 @@ impl fmt::Display for RankId {
 pub struct Command {
     pub argv: Vec<String>,
     pub n_ranks: u32,
-    /// Where it must run; none: wherever there is room.
+    /// The nodes on which it must run; none: wherever there is room.
     pub nodes: Vec<NamedNode>,
     pub wdir: Option<String>,
-    /// Directories in which the program is looked for, joined by colons.
+    /// Directories in which the program is searched, joined by colons.
     pub path: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedNode {
     pub node: String,
-    /// How many ranks it is to take before the next one is used.
+    /// How many ranks the node takes before the next one is used.
     pub slots: Option<u32>,
 }
 
@@ -68,9 +68,9 @@ pub struct Pair {
 /// From a node to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Up {
-    /// The way is there: orders that the node has not answered are to be repeated.
+    /// The connection is up: orders that the node has not answered are to be repeated.
     Hello,
-    /// All ranks of the world on this node that take part are in fence `seq`; `pairs` were put since the one before.
+    /// All participating ranks of the world on this node are in fence `seq`; `pairs` were put since the previous fence.
     Fence {
         world: WorldId,
         seq: u64,
@@ -80,7 +80,7 @@ pub enum Up {
         code: i32,
         message: String,
     },
-    /// A rank asks one thing at a time; `id` counts what it has asked.
+    /// A rank asks one thing at a time; `id` numbers its questions.
     Ask {
         from: RankId,
         id: u64,
@@ -91,16 +91,16 @@ pub enum Up {
         world: WorldId,
         problem: Option<String>,
     },
-    /// So many ranks of the world on this node still take part.
+    /// This many ranks of the world on this node still participate.
     Remaining {
         world: WorldId,
         n_ranks: u32,
     },
-    /// The node knows that it is [`Down::Over`].
+    /// The node knows about [`Down::Over`].
     Bye,
 }
 
-/// What a rank wants to know, or to have done.
+/// A request of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     Publish { service: String, port: String },
@@ -112,7 +112,7 @@ pub enum Question {
 /// From the hub to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
-    /// Every node is in fence `seq`; these are all pairs put since the one before.
+    /// Every node is in fence `seq`; these are all pairs put since the previous fence.
     FenceDone {
         world: WorldId,
         seq: u64,
@@ -125,11 +125,11 @@ pub enum Down {
     },
     /// Start these ranks of a new world.
     Place(Placement),
-    /// The world did not come about: what was started of it is to be killed.
+    /// The world failed to start: what was started of it is to be killed.
     Cancel {
         world: WorldId,
     },
-    /// [`Up::Remaining`] was heard.
+    /// [`Up::Remaining`] was received.
     Noted {
         world: WorldId,
         n_ranks: u32,
@@ -156,7 +156,7 @@ pub enum HubAnswer {
     Spawned {
         n_ranks: u32,
     },
-    /// Nothing of it runs.
+    /// No rank of the spawn runs.
     NotSpawned {
         reason: String,
     },
@@ -167,23 +167,23 @@ pub enum HubAnswer {
 pub struct Placement {
     pub world: WorldId,
     pub kvsname: String,
-    /// On all nodes.
+    /// How many ranks the world has on all nodes.
     pub n_ranks: u32,
     /// How many ranks the job has room for.
     pub universe: u32,
-    /// The tasks here are numbered from this one on.
+    /// The number of the first task here.
     pub first_task: u32,
     pub parts: Vec<Part>,
-    /// What the key-value space begins with.
+    /// The initial content of the key-value space.
     pub pairs: Vec<Pair>,
 }
 
-/// Ranks that follow each other and run the same program.
+/// Consecutive ranks that run the same program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub first_rank: u32,
     pub n_ranks: u32,
-    /// Which of the commands of the spawn.
+    /// The index of the command in the spawn.
     pub appnum: u32,
     pub argv: Vec<String>,
     pub wdir: Option<String>,

@@ -1,4 +1,4 @@
-//! The client's end of a call: asks, and puts the parts of the answer together.
+//! The client's side of a call: sends it, and joins the parts of the answer.
 
 use rms_api::{Answer, Refused};
 use thiserror::Error;
@@ -18,7 +18,8 @@ pub enum CallError {
 }
 
 impl Link {
-    /// Asks the server and waits for the whole answer. Not for `Follow` and `Watch`, whose answers never end.
+    /// Sends a request to the server and waits for the whole answer. Not for `Follow` and `Watch`, whose answers never
+    /// end.
     ///
     /// # Errors
     /// The server refuses, or the link ends before the answer does.

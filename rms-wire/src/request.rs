@@ -1,4 +1,4 @@
-//! What a client asks: the first frame of each of its channels.
+//! The requests of clients: the first frame of each of their channels.
 
 use rms_api::Call;
 use rms_api::call::HistoryQuery;
@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::follow::Offset;
 use crate::message::{Kind, Message, Size};
 
-/// One a channel. `Follow` and `Watch` are answered by [`Followed`](crate::Followed) frames until the end, `Launcher` and
-/// `Negotiator` begin conversations of their own (see [`launcher`](crate::launcher), [`negotiate`](crate::negotiate)), and
-/// everything else is answered by [`AnswerPart`](crate::AnswerPart) frames until the last one.
+/// One request per channel. `Follow` and `Watch` are answered by [`Followed`](crate::Followed) frames until the end,
+/// `Launcher` and `Negotiator` begin exchanges of their own (see [`launcher`](crate::launcher),
+/// [`negotiate`](crate::negotiate)), and all others are answered by [`AnswerPart`](crate::AnswerPart) frames until the
+/// last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientRequest {
     Call(Call),
@@ -19,11 +20,11 @@ pub enum ClientRequest {
     Watch(Watch),
     /// The channel becomes a launcher's.
     Launcher,
-    /// The channel becomes that of a process of a job, which negotiates for it.
+    /// The channel becomes a negotiator's, for the process of a job.
     Negotiator,
-    /// What launchers have cost: answered by the core and by the server around it.
+    /// The cost of launchers: answered by the core and by the server around it.
     Launchers,
-    /// How the server itself is.
+    /// The status of the server itself.
     Server,
 }
 
@@ -31,14 +32,14 @@ pub enum ClientRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follow {
     pub job: JobId,
-    /// The execution that `from` counts in; another one is streamed from its beginning.
+    /// The execution to which `from` refers; another one is streamed from its beginning.
     pub run: Option<Run>,
     pub from: Vec<Offset>,
-    /// Will [`Input`](crate::Input) frames come?
+    /// Whether [`Input`](crate::Input) frames will follow.
     pub input: bool,
 }
 
-/// Tells every change of these jobs until all have ended.
+/// Streams every change of these jobs until all have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     #[serde(deserialize_with = "checked::ids")]

@@ -1,4 +1,4 @@
-//! What the server tells a node agent on its control channel.
+//! The server's messages to a node agent on its control channel.
 
 use rms_api::Refused;
 use rms_api::desired::DesiredJob;
@@ -10,7 +10,7 @@ use crate::message::{Kind, Message, Size};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
-    /// The node's whole desired state, one job a frame: a job may bring a script and an environment.
+    /// The node's whole desired state, one job per frame: a job may contain a script and an environment.
     Desire(DesirePart),
     /// Best effort: a signal to every task of the job on this node.
     Signal {
@@ -24,12 +24,12 @@ pub enum ToAgent {
         ca: String,
     },
     NotRenewed(Refused),
-    /// Serials of certificates that must not be served any more.
+    /// Serials of certificates that must no longer be accepted.
     Revoked {
         serials: Vec<String>,
         last: bool,
     },
-    /// What came of [`ToServer::Ask`](crate::to_server::ToServer).
+    /// The result of [`ToServer::Ask`](crate::to_server::ToServer).
     Asked {
         seq: u64,
         outcome: AskOutcome,
@@ -38,7 +38,7 @@ pub enum ToAgent {
         seq: u64,
         refused: Refused,
     },
-    /// A certificate for the processes of a job: in PEM.
+    /// A certificate for the processes of a job, in PEM.
     Certified {
         seq: u64,
         chain: String,
@@ -50,7 +50,7 @@ pub enum ToAgent {
     },
 }
 
-/// `job` is absent only where nothing at all is desired.
+/// `job` is absent only if no job is desired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesirePart {
     pub generation: Generation,

@@ -1,4 +1,4 @@
-//! What a node agent tells the server on its control channel.
+//! A node agent's messages to the server on its control channel.
 
 use rms_api::desired::{AgentHello, JobReport};
 use rms_api::negotiate::Ask;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message};
 
-/// The first frame is the hello; after it the reports of all jobs follow, the last one marked so.
+/// The first frame is the hello; the reports of all jobs follow, with the last one marked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToServer {
     Hello(AgentHello),
-    /// Reality; long reports come in parts.
+    /// The real state of jobs; long reports are sent in parts.
     Report(ReportPart),
-    /// A certificate signing request over the agent's next key.
+    /// A certificate signing request for the agent's next key.
     Renew {
         #[serde(with = "serde_bytes")]
         csr: Vec<u8>,
     },
-    /// A rank of a job on this node wants to spawn, and there is no room. `seq` is the agent's to choose.
+    /// A rank of a job on this node wants to spawn, and there is no room. The agent chooses `seq`.
     Ask {
         seq: u64,
         job: JobId,
         run: Run,
         ask: Ask,
     },
-    /// A certificate signing request over a key for the processes of a job on this node.
+    /// A certificate signing request for a key of the processes of a job on this node.
     Certify {
         seq: u64,
         job: JobId,
@@ -33,11 +33,11 @@ pub enum ToServer {
         #[serde(with = "serde_bytes")]
         csr: Vec<u8>,
     },
-    /// Why no job can start on the node; absent: it is well. Said on each new link, and at each change.
+    /// Why no job can start on the node; absent: jobs can. Sent on each new link, and at each change.
     Trouble {
         reason: Option<String>,
     },
-    /// Numbers of the kinds with which the server may begin channels, beside [`FollowOrder`](crate::FollowOrder).
+    /// The numbers of the kinds with which the server may begin channels, besides [`FollowOrder`](crate::FollowOrder).
     Serves {
         kinds: Vec<u16>,
     },

@@ -1,4 +1,4 @@
-//! Join tokens as text: a name, a secret, the CA they pin and where to redeem them.
+//! Join tokens as text: an id, a secret, the CA they pin and the address at which they are redeemed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,17 +43,17 @@ impl TokenText {
         Ok(TokenText { id, secret, fingerprint: ca_fingerprint.to_owned(), address: address.to_owned() })
     }
 
-    /// The public part; lists and logs name the token by it.
+    /// The public part, by which lists and logs name the token.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// SHA-256 of the secret: all that the server remembers.
+    /// Returns the SHA-256 of the secret, which is all that the server stores.
     pub fn digest(&self) -> [u8; 32] {
         digest(&self.secret)
     }
 
-    /// SHA-256 of the CA's certificate, in hexadecimal.
+    /// The SHA-256 of the CA's certificate, in hexadecimal.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -68,7 +68,7 @@ impl TokenText {
     }
 }
 
-/// What the server compares with its memory: SHA-256 of a secret that was shown.
+/// Returns the SHA-256 of a secret that was shown, which the server compares with the stored one.
 pub fn digest(secret: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, secret);
     digest.as_ref().try_into().expect("SHA-256 is 32 bytes long")
@@ -130,5 +130,5 @@ fn check_address(address: &str) -> Result<(), TokenError> {
 }
 
 const PREFIX: &str = "lmb1";
-/// 128 bits: nobody guesses it.
+/// 128 bits, which cannot be guessed.
 const SECRET_BYTES: usize = 16;

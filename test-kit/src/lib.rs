@@ -1,10 +1,10 @@
-//! Seeded randomness for the tests of every crate; a failing test says how to replay it.
+//! Seeded random numbers for the tests of every crate; a failing test prints how to replay it.
 //!
 //! `LIMBER_SEED=7` runs the case of one seed alone, `LIMBER_SEEDS=100000` runs that number of seeds.
 
 use std::ops::Range;
 
-/// Numbers that follow from a seed (SplitMix64), equal on every machine.
+/// A random number generator with a seed (SplitMix64), equal on every machine.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -13,7 +13,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Any number.
+    /// Draws any number.
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -22,22 +22,22 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `n`, which is not 0.
+    /// Draws a number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.roll() % n
     }
 
-    /// From `least` to `most`, both included.
+    /// Draws from `least` to `most`, both included.
     pub fn number(&mut self, least: u32, most: u32) -> u32 {
         least + self.below(u64::from(most - least) + 1) as u32
     }
 
-    /// True with this probability in percent.
+    /// Returns true with this probability in percent.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.number(1, 100) <= percent
     }
 
-    /// One of them; there is at least one.
+    /// Picks one of several values; there is at least one.
     pub fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize].clone()
     }
@@ -49,7 +49,7 @@ impl Dice {
     }
 }
 
-/// Runs a case for each of so many seeds, or for those that the environment names.
+/// Runs a case for each of `n_seeds` seeds, or for those that the environment names.
 pub fn for_seeds(test: &'static str, n_seeds: u64, mut case: impl FnMut(&mut Dice)) {
     for seed in seeds(n_seeds) {
         let _replay = Replay { seed, filter: test.to_owned() };
@@ -57,7 +57,7 @@ pub fn for_seeds(test: &'static str, n_seeds: u64, mut case: impl FnMut(&mut Dic
     }
 }
 
-/// So many seeds, or those that the environment names.
+/// Returns `n_seeds` seeds, or those that the environment names.
 pub fn seeds(n_seeds: u64) -> Range<u64> {
     let seeds = match one_seed() {
         Some(seed) => seed..seed + 1,
@@ -67,24 +67,24 @@ pub fn seeds(n_seeds: u64) -> Range<u64> {
     seeds
 }
 
-/// The only one to try, which is worth telling more of.
+/// Returns the seed if only one is to be tried, for which more output is useful.
 pub fn one_seed() -> Option<u64> {
     variable("LIMBER_SEED")
 }
 
-/// A number from the environment, if it is set.
+/// Reads a number from the environment, if it is set.
 ///
 /// # Panics
-/// It is set and is no number.
+/// It is set and is not a number.
 pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: '{text}'")))
 }
 
-/// While it lives, a panic tells which seed it was.
+/// While it exists, a panic prints the seed.
 #[derive(Debug)]
 pub struct Replay {
     pub seed: u64,
-    /// What names the test among all: a part of its name, or more.
+    /// The name of the test for a filter: a part of its name, or more.
     pub filter: String,
 }
 

@@ -7,18 +7,18 @@ use rms_sim::Dice;
 use rms_sim::batch::{Elastic, Workload, submission};
 use rms_sim::workload::swf::TraceJob;
 
-/// What malleable jobs are like.
+/// The properties of malleable jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nature {
-    /// The part of jobs that are malleable, in percent.
+    /// The percentage of jobs that are malleable.
     pub malleable: u32,
-    /// A malleable job can do with its size divided by this.
+    /// A malleable job can run with its size divided by this.
     pub shrinks_to: u32,
-    /// It has a use for its size times this.
+    /// It can use up to its size times this.
     pub grows_to: u32,
-    /// For so long it does nothing at each change.
+    /// For how long it pauses at each change.
     pub pause: Span,
-    /// The part of its work that more nodes make faster, in thousandths: from, to.
+    /// The part of its work that more nodes speed up, in thousandths: from, to.
     pub parallel: (u32, u32),
 }
 
@@ -38,7 +38,7 @@ pub struct GainJobs {
 #[derive(Clone, Debug)]
 struct GainJob {
     trace: TraceJob,
-    /// Of a malleable one.
+    /// The limits of a malleable job.
     limits: Option<Limits>,
 }
 
@@ -48,18 +48,18 @@ struct Limits {
     most: u32,
     sizes: Sizes,
     speedup: Speedup,
-    /// What it may take with the fewest nodes.
+    /// The wall time with the fewest nodes.
     wall: Span,
     pause: Span,
 }
 
 impl GainJobs {
-    /// The same seed makes the same jobs malleable, and more of them if there are more: what is compared differs in
-    /// nothing else.
+    /// Creates a workload. The same seed makes the same jobs malleable, and further ones if the percentage is larger:
+    /// the compared workloads differ in nothing else.
     pub fn new(jobs: &[TraceJob], n_nodes: u32, nature: Nature, seed: u64) -> GainJobs {
         let mut dice = Dice::new(seed, DRAWS);
         let job = |trace: &TraceJob| {
-            // Each draws the same numbers whether it is malleable or not.
+            // Each job draws the same numbers whether it is malleable or not.
             let (lot, parallel) = (dice.number(1, 100), dice.number(nature.parallel.0, nature.parallel.1));
             let is_power = trace.n_nodes.is_power_of_two();
             let limits = (lot <= nature.malleable).then(|| Limits::of(trace, n_nodes, nature, parallel, is_power));
@@ -68,12 +68,12 @@ impl GainJobs {
         GainJobs { jobs: jobs.iter().map(job).collect() }
     }
 
-    /// How many nodes a job has asked for.
+    /// Returns how many nodes a job has asked for.
     pub fn size(&self, job_idx: usize) -> u32 {
         self.jobs[job_idx].trace.n_nodes
     }
 
-    /// How many of them are malleable.
+    /// Returns how many jobs are malleable.
     pub fn n_malleable(&self) -> usize {
         self.jobs.iter().filter(|job| job.limits.is_some()).count()
     }
@@ -86,7 +86,7 @@ impl Limits {
         let most = size.saturating_mul(nature.grows_to.max(1)).min(n_nodes).max(size);
         let sizes = if is_power { Sizes::PowerOfTwo } else { Sizes::Any };
         let speedup = amdahl(parallel, most);
-        // Its user allows for its least size, and for some changes on the way.
+        // The wall time allows for the least size, and for some changes.
         let factor = |nodes| i64::from(speedup.at(nodes).unwrap_or(1).max(1));
         let stretched = trace.wall.as_millis().saturating_mul(factor(size)) / factor(least);
         let wall = Span::from_millis(stretched) + Span::from_millis(nature.pause.as_millis() * CHANGES);
@@ -94,7 +94,7 @@ impl Limits {
     }
 }
 
-/// Speeds by Amdahl's law, at the powers of two and at the end; lines between them.
+/// Returns speeds by Amdahl's law, at the powers of two and at the end, with lines between them.
 fn amdahl(parallel: u32, most: u32) -> Speedup {
     let speed = |nodes: u32| {
         let (parallel, nodes) = (u64::from(parallel), u64::from(nodes));
@@ -147,9 +147,9 @@ impl Workload for GainJobs {
     }
 }
 
-/// Changes that a user allows for.
+/// The number of changes that a wall time allows for.
 const CHANGES: i64 = 20;
-/// The stream of chance.
+/// The random stream.
 const DRAWS: u64 = 40;
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use rms_model::{Span, Time};
 use rms_sim::Dice;
 use rms_sim::workload::swf::TraceJob;
 
-/// So many jobs for a cluster of 16 nodes. 002 tells of its applications and of no workload: sizes, run times and
-/// arrivals are ours.
+/// Draws `n_jobs` jobs for a cluster of 16 nodes. 002 describes its applications and no workload: sizes, run times and
+/// arrivals are chosen here.
 pub fn nbody(n_jobs: usize, seed: u64) -> Vec<TraceJob> {
     let mut dice = Dice::new(seed, DRAWS);
     let mut submit = Time::EPOCH;
@@ -17,7 +17,7 @@ pub fn nbody(n_jobs: usize, seed: u64) -> Vec<TraceJob> {
         let longest = if dice.chance(80) { LONGEST_OF_MOST } else { LONGEST };
         let secs = i64::from(dice.number(SHORTEST, longest));
         let run = Span::from_secs(secs);
-        // Users ask for up to three times as much as they need.
+        // Users request up to three times as much as they need.
         let wall = Span::from_millis(run.as_millis() * i64::from(dice.number(110, 300)) / 100);
         let job = TraceJob {
             number: number as i64,
@@ -39,7 +39,7 @@ pub const NODES: u32 = 16;
 const SHORTEST: u32 = 60;
 const LONGEST_OF_MOST: u32 = 1200;
 const LONGEST: u32 = 7200;
-/// The jobs together want nine tenths of the cluster or so.
+/// With this mean gap, the jobs together need about nine tenths of the cluster.
 const MEAN_GAP: u32 = 300;
-/// The stream of chance.
+/// The random stream.
 const DRAWS: u64 = 41;

@@ -1,4 +1,4 @@
-//! Runs a workload with more and more malleable jobs, for several seeds, and compares.
+//! Runs a workload with increasing numbers of malleable jobs, for several seeds, and compares the results.
 
 use rms_model::{OfferRule, Policy, Settings, ShrinkRule, Span};
 use serde::Serialize;
@@ -7,44 +7,44 @@ use super::jobs::{GainJobs, Nature};
 use rms_sim::batch::{Batch, BatchError, Finished, Summary, Workload, uniform_nodes};
 use rms_sim::workload::swf::TraceJob;
 
-/// What is compared.
+/// The parameters of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Study {
     pub n_nodes: u32,
     pub policy: Policy,
     /// How many waiting jobs a pass considers; 0: all.
     pub queue_depth: u32,
-    /// Percents of malleable jobs; the first is what the others are compared with.
+    /// Percentages of malleable jobs; the others are compared with the first.
     pub parts: Vec<u32>,
-    /// What malleable jobs are like, whatever part of the jobs they are.
+    /// The properties of malleable jobs, whatever their percentage.
     pub nature: Nature,
-    /// They are not changed once they run: what is left is the choice of the size to start with.
+    /// Whether they are not changed once they run: then only the choice of the size at the start is left.
     pub only_at_start: bool,
 }
 
-/// One run.
+/// The results of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
     pub jobs: usize,
-    /// Never any, or nothing can be compared.
+    /// Always 0, or nothing can be compared.
     pub refused: usize,
     pub malleable: usize,
     pub mean_response_s: f64,
     pub mean_wait_s: f64,
-    /// Response over the run time with the size that was asked for; see [`Finished::bounded_slowdown`].
+    /// Response time over the run time with the requested size; see [`Finished::bounded_slowdown`].
     pub mean_bounded_slowdown: f64,
-    /// Node-time that jobs held, over all that there was until the last end.
+    /// Node-time that jobs held, over all node-time until the last end.
     pub utilisation: f64,
     pub makespan_s: f64,
-    /// Node-time that jobs held, against that of the same jobs with the sizes that were asked for.
+    /// Node-time that jobs held, over that of the same jobs with the requested sizes.
     pub node_time: f64,
-    /// Changes of a malleable job's nodes.
+    /// Changes of nodes per malleable job.
     pub mean_changes: f64,
     /// Jobs that reached their wall time before their end.
     pub killed: usize,
 }
 
-/// What a figure shows.
+/// The quantities that figures show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     Response,
@@ -54,7 +54,7 @@ pub enum Metric {
     Makespan,
 }
 
-/// Over the seeds.
+/// Statistics over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub least: f64,
@@ -62,7 +62,7 @@ pub struct Spread {
     pub most: f64,
 }
 
-/// One part of malleable jobs, with a run for each seed.
+/// The runs with one percentage of malleable jobs, one for each seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub malleable_pct: u32,
@@ -78,7 +78,7 @@ impl Default for Study {
 }
 
 impl Study {
-    /// A row for each part. `workload` gives the jobs of a seed; `progress` is told of every run that is done.
+    /// Returns a row for each percentage. `workload` returns the jobs of a seed; `progress` is called after every run.
     ///
     /// # Errors
     /// Jobs that never start.
@@ -153,11 +153,11 @@ fn measured(jobs: &GainJobs, summary: &Summary) -> Measured {
 }
 
 impl Metric {
-    /// In the order of tables and pictures.
+    /// The order in tables and pictures.
     pub const ALL: [Metric; 5] =
         [Metric::Response, Metric::Wait, Metric::Slowdown, Metric::Utilisation, Metric::Makespan];
 
-    /// How tables call it.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Response => "response",
@@ -168,7 +168,7 @@ impl Metric {
         }
     }
 
-    /// Its value in one run.
+    /// Returns its value in one run.
     pub fn of(self, run: &Measured) -> f64 {
         match self {
             Metric::Response => run.mean_response_s,
@@ -181,12 +181,12 @@ impl Metric {
 }
 
 impl Row {
-    /// Of the values themselves.
+    /// Returns the statistics of the values themselves.
     pub fn spread(&self, metric: Metric) -> Spread {
         Spread::of(self.runs.iter().map(|run| metric.of(run)))
     }
 
-    /// Of what each run comes to against the same seed's run of `base`; 1 if that is 0.
+    /// Returns the statistics of each run's value over that of the same seed's run of `base`; 1 if that is 0.
     pub fn against(&self, base: &Row, metric: Metric) -> Spread {
         let pairs = self.runs.iter().zip(&base.runs);
         Spread::of(pairs.map(|(run, base)| {

@@ -1,4 +1,4 @@
-//! What 003's Tables 1 and 2 measure, for one test.
+//! The values in 003's Tables 1 and 2, for one test.
 
 use rms_core::plan::fit::Fit;
 use rms_model::{Evolution, Time};
@@ -8,17 +8,17 @@ use rms_model::{Evolution, Time};
 pub struct TestMetrics {
     pub capacity: u32,
     pub used: i128,
-    /// What is held from start to completion; the delay before the start is not.
+    /// What is held from start to completion, without the delay before the start.
     pub reserved: i128,
-    /// The latest completion; milliseconds, as all that follows.
+    /// The latest completion; in milliseconds, like all that follows.
     pub makespan: i64,
     pub sum_completion: i128,
-    /// All applications arrive at 0, so a start is a wait.
+    /// All applications arrive at 0, so the start is the wait.
     pub sum_waiting: i128,
     pub jobs: Vec<JobMetrics>,
 }
 
-/// One application of it.
+/// The values of one application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobMetrics {
     pub used: i128,
@@ -27,7 +27,7 @@ pub struct JobMetrics {
     pub scheduled_millis: i64,
 }
 
-/// A test's values as parts of those that conservative backfilling has in the same test; `None` if its value is 0.
+/// A test's values relative to those of conservative backfilling in the same test; `None` if that value is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Relative {
     pub reservation: Option<f64>,
@@ -37,7 +37,7 @@ pub struct Relative {
 }
 
 impl TestMetrics {
-    /// `fits` are the placements of `apps`, in their order.
+    /// Computes the values; `fits` are the placements of `apps`, in their order.
     pub fn new(capacity: u32, apps: &[Evolution], fits: &[Fit]) -> TestMetrics {
         let millis = |time: Time| i128::from(time.as_millis());
         let job = |(app, fit): (&Evolution, &Fit)| JobMetrics {
@@ -58,7 +58,7 @@ impl TestMetrics {
         }
     }
 
-    /// Reserved and not used, as a part of what was used (003 prints a maximum of 116 %).
+    /// Returns what is reserved and not used, relative to what is used (003 prints a maximum of 116 %).
     pub fn waste(&self) -> f64 {
         ratio(self.reserved - self.used, self.used)
     }
@@ -67,12 +67,12 @@ impl TestMetrics {
         ratio(self.used, i128::from(self.capacity) * i128::from(self.makespan))
     }
 
-    /// Mean completion time in seconds.
+    /// Returns the mean completion time in seconds.
     pub fn jct(&self) -> f64 {
         ratio(self.sum_completion, 1000 * self.jobs.len() as i128)
     }
 
-    /// Mean waiting time in seconds.
+    /// Returns the mean waiting time in seconds.
     pub fn jwt(&self) -> f64 {
         ratio(self.sum_waiting, 1000 * self.jobs.len() as i128)
     }
@@ -81,7 +81,7 @@ impl TestMetrics {
         self.jobs.iter().filter(|job| job.scheduled_millis > job.requested_millis).count()
     }
 
-    /// Stretched applications as a part of all.
+    /// Returns the part of applications that are stretched.
     pub fn stretches(&self) -> f64 {
         ratio(self.n_stretched() as i128, self.jobs.len() as i128)
     }
@@ -98,18 +98,18 @@ impl TestMetrics {
 }
 
 impl JobMetrics {
-    /// By how much it takes longer than requested, as a part of that.
+    /// Returns by how much it takes longer than requested, relative to the request.
     pub fn stretch(&self) -> f64 {
         ratio(i128::from(self.scheduled_millis - self.requested_millis), i128::from(self.requested_millis))
     }
 
-    /// By how much it holds more than it uses, as a part of that.
+    /// Returns by how much it holds more than it uses, relative to its use.
     pub fn waste(&self) -> f64 {
         ratio(self.reserved - self.used, self.used)
     }
 }
 
-/// Nothing of nothing is nothing.
+/// Returns the ratio; 0 over 0 is 0.
 fn ratio(numerator: i128, denominator: i128) -> f64 {
     if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
 }

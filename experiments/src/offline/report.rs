@@ -1,4 +1,5 @@
-//! Tables 1 and 2 of 003: least, mean and greatest values over all tests, and the means alone for machines to read.
+//! Tables 1 and 2 of 003: least, mean and greatest values over all tests, and the means alone in a machine-readable
+//! form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use serde::ser::{SerializeMap, Serializer};
 use super::Algorithm;
 use super::metrics::{Relative, TestMetrics};
 
-/// What all tests gave, by algorithm.
+/// The results of all tests, by algorithm.
 #[derive(Clone, Debug)]
 pub struct Report {
     rows: BTreeMap<Algorithm, Row>,
@@ -26,7 +27,7 @@ struct Row {
     jct: Spread,
     jwt: Spread,
     stretches: Spread,
-    /// Over all applications of all tests, as is the next.
+    /// Over all applications of all tests, like the next one.
     job_stretch: Spread,
     job_waste: Spread,
     micros: Spread,
@@ -70,7 +71,7 @@ impl Spread {
         self.n_values += 1;
     }
 
-    /// 0 if there are no values.
+    /// Returns the mean; 0 if there are no values.
     pub fn mean(&self) -> f64 {
         if self.n_values == 0 { 0.0 } else { self.sum / self.n_values as f64 }
     }
@@ -121,7 +122,7 @@ impl Report {
         }
     }
 
-    /// 003's Table 1, with the computing time in microseconds.
+    /// Returns 003's Table 1, with the computing time in microseconds.
     pub fn table_1(&self) -> Table {
         let columns = |row: &Row| {
             vec![
@@ -136,7 +137,7 @@ impl Report {
         self.table(names, columns)
     }
 
-    /// 003's Table 2.
+    /// Returns 003's Table 2.
     pub fn table_2(&self) -> Table {
         let columns = |row: &Row| {
             vec![
@@ -155,7 +156,7 @@ impl Report {
     }
 }
 
-/// `{"algorithms": {"mic+c": {…}}}`.
+/// Serializes as `{"algorithms": {"mic+c": {…}}}`.
 impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let averages: BTreeMap<&str, Averages> =

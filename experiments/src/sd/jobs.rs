@@ -1,4 +1,4 @@
-//! The jobs of a trace as a workload of which a part lets others use its cores.
+//! The jobs of a trace as a workload; a part of them lets others use its cores.
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::{Identity, Role, Span, Time};
@@ -6,7 +6,7 @@ use rms_sim::Dice;
 use rms_sim::batch::{Workload, submission};
 use rms_sim::workload::swf::TraceJob;
 
-/// Each asks for whole nodes, as in 004.
+/// The jobs. Each asks for whole nodes, as in 004.
 #[derive(Debug)]
 pub struct SharedJobs<'a> {
     jobs: &'a [TraceJob],
@@ -14,15 +14,15 @@ pub struct SharedJobs<'a> {
 }
 
 impl<'a> SharedJobs<'a> {
-    /// `jobs` are in the order of their submits. The same seed makes the same jobs malleable, and those of a smaller part
-    /// are among those of a larger one.
+    /// Creates the workload; `jobs` are in the order of their submits. The same seed makes the same jobs malleable, and
+    /// those of a smaller percentage are among those of a larger one.
     pub fn new(jobs: &'a [TraceJob], malleable_pct: u32, seed: u64) -> SharedJobs<'a> {
         let mut dice = Dice::new(seed, DRAWS);
         let shares = jobs.iter().map(|_| dice.number(1, 100) <= malleable_pct).collect();
         SharedJobs { jobs, shares }
     }
 
-    /// May this one lend and borrow?
+    /// Returns whether this job may lend and borrow.
     pub fn shares(&self, job_idx: usize) -> bool {
         self.shares[job_idx]
     }
@@ -50,5 +50,5 @@ impl Workload for SharedJobs<'_> {
     }
 }
 
-/// A stream of chance of its own.
+/// The random stream.
 const DRAWS: u64 = 41;

@@ -1,10 +1,10 @@
-//! What a run comes to against static backfill: over all jobs, by their sizes and run times, and day by day.
+//! The results of a run compared with static backfill: over all jobs, by their sizes and run times, and by day.
 
 use rms_model::Time;
 use rms_sim::batch::{Figures, Finished, Summary};
 use serde::Serialize;
 
-/// Over all jobs.
+/// The results over all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
     #[serde(flatten)]
@@ -12,16 +12,17 @@ pub struct Measured {
     /// Jobs that began on cores of others, and jobs that lent some.
     pub guests: usize,
     pub mates: usize,
-    /// The part of jobs that were longer in the system than under static backfill.
+    /// The part of jobs that were in the system for longer than under static backfill.
     pub later: f64,
-    /// What 1 % of jobs exceed: their time in the system over that under static backfill, each at least ten seconds.
+    /// The value that 1 % of jobs exceed: their time in the system over that under static backfill, each at least ten
+    /// seconds.
     pub worst_ratio: f64,
-    /// The most that any job was in the system for longer than under static backfill, in seconds.
+    /// The largest increase of a job's time in the system over that under static backfill, in seconds.
     pub worst_delay_s: f64,
 }
 
 impl Measured {
-    /// `base` is the run under static backfill; the jobs are the same.
+    /// Computes the results; `base` is the run under static backfill; the jobs are the same.
     pub fn new(summary: &Summary, base: &Summary) -> Measured {
         let pairs = || pairs(summary, base);
         let n_jobs = pairs().count().max(1) as f64;
@@ -42,23 +43,23 @@ impl Measured {
     }
 }
 
-/// Jobs of like size and run time (004, Figures 4 to 6): means under static backfill, over those of the run.
+/// Jobs of similar size and run time (004, Figures 4 to 6): means under static backfill, over those of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Category {
     pub jobs: usize,
     pub slowdown: f64,
     pub run_time: f64,
-    /// 1 where nobody waits either way; nothing where nobody waits any more.
+    /// 1 where no job waits in either run; none where no job waits any more.
     pub wait: Option<f64>,
 }
 
-/// The largest size of each row, in nodes; the last row holds what is larger.
+/// The largest size of each row, in nodes; the last row contains larger ones.
 pub const SIZES: [u32; 7] = [1, 16, 64, 128, 256, 512, 1024];
 
-/// The longest run of each column, in seconds; the last column holds what is longer.
+/// The longest run of each column, in seconds; the last column contains longer ones.
 pub const RUN_TIMES: [i64; 6] = [5 * 60, 30 * 60, 3600, 4 * 3600, 12 * 3600, 24 * 3600];
 
-/// By row of sizes, then by column of run times; `None` without jobs.
+/// Returns the categories by row of sizes, then by column of run times; `None` without jobs.
 pub fn categories(summary: &Summary, base: &Summary) -> Vec<Vec<Option<Category>>> {
     let mut sums = vec![vec![[Sums::default(); 2]; RUN_TIMES.len() + 1]; SIZES.len() + 1];
     for (ours, base) in pairs(summary, base) {
@@ -97,18 +98,18 @@ impl Sums {
     }
 }
 
-/// One day from the first submit on (004, Figure 7).
+/// One day, counted from the first submit (004, Figure 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Day {
-    /// Jobs that were submitted on it, and their mean slowdowns.
+    /// Jobs that were submitted on that day, and their mean slowdowns.
     pub jobs: usize,
     pub static_slowdown: f64,
     pub slowdown: f64,
-    /// Jobs that began on cores of others on it.
+    /// Jobs that began on cores of others on that day.
     pub guests: usize,
 }
 
-/// All days until the last submit or the last such beginning.
+/// Returns all days until the last submit or the last start of a guest.
 pub fn days(summary: &Summary, base: &Summary) -> Vec<Day> {
     let first = summary.finished.iter().flatten().map(|job| job.submitted).min().unwrap_or(Time::EPOCH);
     let day = |time: Time| (time.since(first).as_millis() / MILLIS_A_DAY) as usize;
@@ -137,7 +138,7 @@ pub fn days(summary: &Summary, base: &Summary) -> Vec<Day> {
     days
 }
 
-/// Each job in both runs.
+/// Returns each job in both runs.
 fn pairs<'a>(summary: &'a Summary, base: &'a Summary) -> impl Iterator<Item = (&'a Finished, &'a Finished)> {
     std::iter::zip(&summary.finished, &base.finished).filter_map(|(ours, base)| Some((ours.as_ref()?, base.as_ref()?)))
 }

@@ -1,8 +1,9 @@
-//! The baseline without a policy: a job that finds too few idle nodes begins beside others, two to a core, each at half its speed there.
+//! The baseline without a policy: a job that finds too few idle nodes starts beside others, two to a core, each at half
+//! its speed there.
 //!
-//! A job takes the nodes with the fewest others. The first job for which there are too few nodes with fewer than two jobs
-//! is kept its nodes, as EASY does; who comes after it begins only where that is not delayed. A job may take twice its
-//! limit, and is planned with that.
+//! A job takes the nodes with the fewest other jobs. The first job for which there are too few nodes with fewer than
+//! two jobs gets a reservation, as in EASY; a later job starts only where it does not delay that. A job may take twice
+//! its limit, and is planned with that.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,12 +14,12 @@ use rms_sim::workload::swf::TraceJob;
 
 use super::Study;
 
-/// A cluster in virtual time. Jobs are named by their places in the trace.
+/// A cluster in virtual time. Jobs are named by their index in the trace.
 pub(super) struct Cluster<'a> {
     study: &'a Study,
     trace: &'a [TraceJob],
     model: RuntimeModel,
-    /// The jobs of each node, two at most.
+    /// The jobs of each node, at most two.
     residents: Vec<Vec<usize>>,
     /// Nodes without a job, and those with one.
     idle: BTreeSet<usize>,
@@ -34,22 +35,22 @@ pub(super) struct Cluster<'a> {
     finished: Vec<Option<Finished>>,
 }
 
-/// A job on its way. Work and time are counted in half nodes times milliseconds.
+/// A running job. Work and time are counted in half nodes times milliseconds.
 struct Running {
     nodes: Vec<usize>,
-    /// Of them, those on which there is another job.
+    /// How many of its nodes have another job, too.
     n_shared: usize,
     left: i64,
     used: i64,
     since: Time,
     started: Time,
-    /// It has ended by then, whoever comes.
+    /// The time by which it has ended, whichever jobs come.
     latest: Time,
     was_guest: bool,
     was_mate: bool,
 }
 
-/// What the first job that has to wait is kept.
+/// The reservation of the first job that has to wait.
 #[derive(Clone, Copy)]
 struct Kept {
     from: Time,
@@ -58,7 +59,7 @@ struct Kept {
 }
 
 impl Running {
-    /// Halves of nodes that it has.
+    /// Returns how many halves of nodes it has.
     fn n_halves(&self) -> i64 {
         (2 * self.nodes.len() - self.n_shared) as i64
     }
@@ -71,7 +72,7 @@ impl Running {
         }
     }
 
-    /// Until now it has had what it has.
+    /// Accounts for the time until now with its present nodes.
     fn settle(&mut self, model: RuntimeModel, now: Time) {
         let took = now.since(self.since).as_millis();
         self.left -= self.rate(model) * took;
@@ -79,7 +80,7 @@ impl Running {
         self.since = now;
     }
 
-    /// When it will have done all, if nobody comes or goes.
+    /// Returns when it will be done, if no job comes or goes.
     fn end(&self, model: RuntimeModel) -> Time {
         let rate = self.rate(model);
         self.since + Span::from_millis((self.left.max(0) + rate - 1) / rate)
@@ -134,7 +135,7 @@ impl<'a> Cluster<'a> {
         Summary::new(self.finished, self.study.n_nodes, n_refused, Span::ZERO)
     }
 
-    /// Ends that came to be at another time.
+    /// Drops ends that have moved to another time.
     fn forget_old_ends(&mut self) {
         while let Some(Reverse((end, job))) = self.ends.peek() {
             if self.running.get(job).is_some_and(|running| running.end(self.model) == *end) {
@@ -161,7 +162,7 @@ impl<'a> Cluster<'a> {
                 kept = kept.or_else(|| Some(self.keep(n_nodes)));
                 continue;
             }
-            // Of idle nodes it leaves the other half.
+            // It leaves the other half of idle nodes free.
             let filled = n_nodes.saturating_sub(self.idle.len());
             if let Some(Kept { from, spare }) = &mut kept
                 && self.latest(job) > *from
@@ -177,13 +178,14 @@ impl<'a> Cluster<'a> {
         self.waiting.retain(|job| !started.contains(job));
     }
 
-    /// When a job that begins now has ended, whoever comes.
+    /// Returns when a job that starts now has ended, whichever jobs come.
     fn latest(&self, job: usize) -> Time {
         let wall = self.trace[job].wall;
         self.now + wall + wall
     }
 
-    /// From when there are surely so many nodes with fewer than two jobs, which are too few now.
+    /// Returns the reservation from which on there are certainly `n_nodes` nodes with fewer than two jobs; now there
+    /// are too few.
     fn keep(&self, n_nodes: usize) -> Kept {
         let full = self.residents.iter().filter(|jobs| jobs.len() == 2);
         let first = |jobs: &Vec<usize>| jobs.iter().map(|job| self.running[job].latest).min();
@@ -259,7 +261,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Of each node on which somebody has come or gone, the other job.
+    /// Changes the other job on each node on which a job has come or gone.
     fn change(&mut self, neighbours: &[usize], change: impl Fn(&mut Running)) {
         for job in neighbours {
             if let Some(running) = self.running.get_mut(job) {
@@ -288,7 +290,7 @@ mod tests {
         Study { n_nodes, cores_per_node: 4, queue_depth: 0, interval: Span::ZERO, estimate, seed: 1 }
     }
 
-    /// From when until when each runs on two nodes.
+    /// Returns the start and end of each job on two nodes.
     fn secs(jobs: &[TraceJob], model: RuntimeModel) -> Vec<(i64, i64)> {
         let times = |job: &Finished| (job.started.as_millis() / 1000, job.ended.as_millis() / 1000);
         study(2).oversubscribe(jobs, model).finished.iter().flatten().map(times).collect()
@@ -309,7 +311,7 @@ mod tests {
     #[test]
     fn the_slowest_node_sets_the_pace_by_the_worst_model_only() {
         let jobs = [job(0, 1, 100, 100), job(0, 2, 100, 100)];
-        // With one node alone and half of the other, the second does three quarters of its work a second.
+        // With one node alone and half of the other, the second does three quarters of its work per second.
         assert_eq!(secs(&jobs, RuntimeModel::Ideal), [(0, 166), (0, 133)]);
         assert_eq!(secs(&jobs, RuntimeModel::Worst), [(0, 200), (0, 200)]);
     }

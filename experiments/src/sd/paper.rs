@@ -1,10 +1,10 @@
-//! The numbers that 004 prints of its workloads, to be shown beside those that were measured.
+//! The numbers that 004 prints for its workloads, to be shown beside the measured ones.
 
 use serde::Serialize;
 
 use super::Variant;
 
-/// A workload of 004, Table 1, that it simulates.
+/// A workload of 004, Table 1, which it simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paper {
     /// Cirne's model.
@@ -19,7 +19,7 @@ pub enum Paper {
     W5,
 }
 
-/// What is printed of a run; static values are absolute, others are over the static ones.
+/// The printed values of a run; static values are absolute, others are relative to the static ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Printed {
     pub makespan: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Printed {
 }
 
 impl Paper {
-    /// Static backfill: Table 1.
+    /// Returns static backfill: Table 1.
     pub fn fixed(self) -> Printed {
         let (response, slowdown, makespan) = match self {
             Paper::W1 => (122_152.0, 3339.5, 899_888.0),
@@ -43,8 +43,8 @@ impl Paper {
         Printed { makespan, response, slowdown, ..Printed::default() }
     }
 
-    /// What §4.1 and §4.2 say in numbers; all else stands in figures that can not be read to a digit. Of workloads 1 to 3
-    /// the best slowdown is printed without the cut-off that gave it.
+    /// Returns the numbers in §4.1 and §4.2; all others are in figures that cannot be read exactly. For workloads 1 to
+    /// 3 the best slowdown is printed without its cut-off.
     pub fn shared(self, variant: &Variant) -> Printed {
         let of_text = Variant { malleable_pct: 100, ..Variant::default() };
         if self != Paper::W4 || *variant != of_text {
@@ -59,7 +59,7 @@ impl Paper {
         }
     }
 
-    /// The best slowdown of §4.1 over all cut-offs, over the static one; of workload 5 that of §4.4.
+    /// Returns the best slowdown of §4.1 over all cut-offs, relative to the static one; for workload 5 that of §4.4.
     pub fn best_slowdown(self) -> Option<f64> {
         match self {
             Paper::W1 => Some(0.505),

@@ -1,4 +1,4 @@
-//! Small workloads whose answers are known.
+//! Small workloads with known results.
 
 use rms_model::Time;
 
@@ -29,7 +29,8 @@ fn a_short_job_begins_inside_a_long_one() {
     let fixed = run(&jobs, Variant::fixed());
     assert_eq!(secs(&fixed), [(0, 1000), (1000, 1100)]);
     let shared = run(&jobs, Variant::default());
-    // The guest has half of the cores for 200 s, in which its mate does half as much: 100 s later than alone.
+    // The guest has half of the cores for 200 s, in which its mate runs at half its speed: it ends 100 s later than
+    // alone.
     assert_eq!(secs(&shared), [(0, 1100), (10, 210)]);
     let measured = Measured::new(&shared, &fixed);
     assert_eq!((measured.guests, measured.mates), (1, 1));
@@ -48,7 +49,7 @@ fn a_short_job_begins_inside_a_long_one() {
 
 #[test]
 fn what_is_learned_of_a_user_lets_a_guest_begin() {
-    // Twice 100 s of the 1000 s that were asked for: the fourth is planned with 100 s, and fits inside the third.
+    // Twice 100 s of the 1000 s that were requested: the fourth is planned with 100 s, and fits inside the third.
     let past = [job(0, 2, 1000, 100), job(0, 2, 1000, 100)];
     let owner = TraceJob { user: 2, ..job(200, 2, 900, 900) };
     let jobs = [past[0], past[1], owner, job(210, 2, 1000, 100)];

@@ -1,4 +1,4 @@
-//! What 001 leaves open and we had to choose, to be chosen otherwise: does a claim that does not hold hang on it?
+//! Assumptions for what 001 leaves open, which can be changed: does a claim that does not hold depend on one?
 
 use std::str::FromStr;
 
@@ -9,23 +9,24 @@ use crate::delegated::{Application, CLUSTER_NODES, Model};
 /// One assumption of the experiments, changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assumption {
-    /// The complex application iterates so many thousandths as often.
+    /// The complex application has this many thousandths of its iterations.
     ComplexSize { thousandths: u32 },
-    /// A launcher's place in the queue is that of its subscription (001, Fig. 5), not of its first request (§5.3.2).
+    /// A launcher's place in the queue is that of its subscription (001, Fig. 5), not that of its first request
+    /// (§5.3.2).
     OrderOfSubscription,
-    /// The server's operations are those of the search for nodes; what it compares and writes of views is not counted.
+    /// The server's operations are those of the search for nodes; comparing and writing views is not counted.
     SearchAlone,
-    /// Jobs of the log that are larger than a cluster are left out, not cut.
+    /// Jobs of the log that are larger than a cluster are dropped, not cut.
     Uncut,
-    /// The complex application of W1 is the one of this number, from 1 (001, §6.2: n_CEM).
+    /// The complex application of W1 has this number, from 1 (001, §6.2: n_CEM).
     ComplexAt { number: u32 },
-    /// An application may choose from this share of each cluster only (001, §8); rigid ones of more nodes are cut to it.
+    /// An application may choose from this share of each cluster only (001, §8); larger rigid ones are cut to it.
     ViewShare { percent: u32 },
-    /// Wall times are those that the users of the log asked for (001, footnote 3), not run times with some slack.
+    /// Wall times are those that the users of the log requested (001, footnote 3), not run times with some slack.
     WallsOfLog,
 }
 
-/// Not an assumption that can be changed.
+/// A word that is not an assumption.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "'{0}' is no assumption: write complex=PART (0.001 to 100), complex-at=NUMBER (1 to 201), walls=log, \
@@ -62,7 +63,7 @@ impl FromStr for Assumption {
     }
 }
 
-/// A rigid application of more nodes than the share asks for as many as that, and does the same work on them.
+/// Cuts rigid applications of more nodes than the share to that number; they do the same work on them.
 pub(super) fn cut_to_share(applications: &mut [Application], percent: u32) {
     let most = (CLUSTER_NODES * percent).div_ceil(100).max(1);
     for application in applications {
@@ -71,7 +72,7 @@ pub(super) fn cut_to_share(applications: &mut [Application], percent: u32) {
                 sizes.least = sizes.least.min(most);
                 sizes.most = sizes.most.min(most);
             }
-            // They take what they are shown.
+            // These take what they are shown.
             Model::Iterative(_) | Model::FastestFirst(_) => {}
         }
     }

@@ -1,18 +1,18 @@
-//! What 001 says of its figures, and whether it is so here.
+//! The claims of 001 about its figures, and whether they hold here.
 
 use serde::Serialize;
 
 use super::figure::{FIGURE_10_FAIR_STARTS, Figure};
 use super::report::{Metric, Report};
 
-/// A sentence of the paper beside our number.
+/// A claim of the paper beside the measured number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Claim {
     pub figure: u8,
     pub paper: &'static str,
     pub ours: String,
     pub holds: bool,
-    /// Where it does not hold: the likely reason.
+    /// If it does not hold: the likely reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
 }
@@ -29,7 +29,7 @@ const VIEWS: usize = 0;
 const LISTED: usize = 1;
 
 impl Report {
-    /// Every claim of the paper that this figure can tell about.
+    /// Returns every claim of the paper that this figure can judge.
     pub fn claims(&self) -> Vec<Claim> {
         let judged = match self.figure {
             Figure::Seven => self.figure_7(),
@@ -109,7 +109,7 @@ impl Report {
         judged
     }
 
-    /// The second half grows by less than a quarter, and by less than the first half.
+    /// Judges whether the second half grows by less than a quarter, and by less than the first half.
     fn flattens(&self, metric: Metric, paper: &'static str) -> Judged {
         let means = self.means(metric, VIEWS);
         let (first, last) = (means.first().copied().unwrap_or_default(), means.last().copied().unwrap_or_default());
@@ -172,8 +172,8 @@ impl Report {
             };
             let Some(beyond_idx) = delays.iter().position(|delay| *delay > fair_start as f64) else { continue };
             let beyond = mean(series_idx, beyond_idx);
-            // The launcher is as slow there and here; only the delay that should spare it differs. Without a longer one,
-            // the launcher that was just fast enough.
+            // The launcher is equally slow in both; only the delay that should protect it differs. Without a longer
+            // delay, the comparison is with the launcher that was just fast enough.
             let (spared, who) = match FIGURE_10_FAIR_STARTS.get(series_idx + 1) {
                 Some(longer) => (mean(series_idx + 1, beyond_idx), format!("with {longer} s")),
                 None => (mean(series_idx, beyond_idx - 1), format!("at {:.0} s", delays[beyond_idx - 1])),
@@ -218,13 +218,13 @@ impl Report {
         ]
     }
 
-    /// In no run more, with views.
+    /// Judges whether no run with views exceeds the limit.
     fn at_most(&self, paper: &'static str, metric: Metric, limit: f64) -> Judged {
         let most = self.greatest(metric);
         Judged { paper, ours: format!("at most {most:.1} MB"), holds: most <= limit, why: "" }
     }
 
-    /// Of all runs with views.
+    /// Returns the greatest value of all runs with views.
     fn greatest(&self, metric: Metric) -> f64 {
         let n_series = match self.figure {
             Figure::Seven | Figure::Eight => 1,
@@ -265,7 +265,7 @@ impl Line {
     }
 }
 
-/// As people read it.
+/// Formats a number for people.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{:.2} M", value / 1e6),

@@ -1,4 +1,4 @@
-//! Figures 7 to 11 of 001: which runs each of them is made of.
+//! Figures 7 to 11 of 001, and the runs of each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,19 +16,19 @@ use rms_sim::workload::swf::{Cleaned, Record, Trace, TraceJob};
 /// A figure of 001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
-    /// One cluster, more and more moldable applications: views beside listed sizes.
+    /// One cluster with an increasing part of moldable applications: views compared with listed sizes.
     Seven,
-    /// More and more clusters: views beside listed sizes.
+    /// An increasing number of clusters: views compared with listed sizes.
     Eight,
-    /// More and more clusters, with complex-moldable applications.
+    /// An increasing number of clusters, with complex-moldable applications.
     Nine,
     /// What a slow launcher loses if ghosts are too short.
     Ten,
-    /// What ghosts cost.
+    /// The cost of ghosts.
     Eleven,
 }
 
-/// A number that is none of the figures'.
+/// A number that is not a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no figure of the evaluation by simulation: write 7, 8, 9, 10, 11 or all")]
 pub struct UnknownFigure(String);
@@ -56,7 +56,7 @@ impl Figure {
         }
     }
 
-    /// What varies from left to right, with its unit.
+    /// Returns the label of the horizontal axis, with its unit.
     pub fn x_label(self) -> &'static str {
         match self {
             Figure::Seven => "moldable applications (part)",
@@ -82,17 +82,17 @@ impl FromStr for Figure {
     }
 }
 
-/// The jobs that applications are made of.
+/// The jobs from which applications are made.
 #[derive(Clone, Debug)]
 pub struct Logs {
-    /// The first 200 that ran.
+    /// The first 200 jobs that ran.
     pub first: Cleaned,
-    /// Where Figure 10 takes 200 consecutive jobs from.
+    /// The jobs from which Figure 10 takes 200 consecutive ones.
     pub whole: Vec<TraceJob>,
 }
 
 impl Logs {
-    /// The first jobs of a log, and all of them. Jobs larger than a cluster are cut to it, or not taken.
+    /// Reads the first jobs of a log, and all of them. Jobs larger than a cluster are cut to it, or dropped.
     pub fn of(log: &Trace, assumption: Option<Assumption>) -> Logs {
         let is_taken = |record: &&Record| match assumption {
             Some(Assumption::Uncut) => delegated::fits_a_cluster(record),
@@ -106,15 +106,15 @@ impl Logs {
     }
 }
 
-/// Jobs of an experiment.
+/// The number of jobs of an experiment.
 pub const N_JOBS: usize = 200;
 
-/// How much is run for a figure.
+/// The number of runs for a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     pub n_seeds: u32,
     pub first_seed: u64,
-    /// Few points, few jobs: to see that it works, not to judge by.
+    /// Few points and few jobs: for a trial, not for a judgement.
     pub quick: bool,
 }
 
@@ -140,14 +140,14 @@ struct Setup {
     system: System,
     n_clusters: u16,
     mix: Mix,
-    /// Anywhere in the whole log, instead of its first jobs.
+    /// Whether its jobs are taken anywhere in the log, instead of from the beginning.
     anywhere: bool,
     n_jobs: usize,
     fair_start: Span,
     assumption: Option<Assumption>,
 }
 
-/// What one run gave.
+/// The results of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
     pub n_configurations: u64,
@@ -157,14 +157,14 @@ pub struct Values {
     pub ghost_node_secs: f64,
     /// When the first complex application ended, if there is one.
     pub complex_end: Option<Span>,
-    /// Of server and launchers together.
+    /// Of the server and the launchers together.
     pub cpu: Duration,
 }
 
 const SYSTEMS: [(System, &str); 2] = [(System::Views, "views"), (System::Listed, "all sizes listed")];
 const P_CEM: [f64; 4] = [0.2, 0.5, 0.8, 1.0];
 const FIGURE_11_P_CEM: [f64; 5] = [0.0, 0.2, 0.5, 0.8, 1.0];
-/// Fair-start delays of Figure 10, in seconds; the paper does not say which it took.
+/// Fair-start delays of Figure 10, in seconds; the paper does not give the ones that it used.
 pub(super) const FIGURE_10_FAIR_STARTS: [i64; 3] = [5, 10, 20];
 /// Figure 10 is about means and extremes of single applications, so it needs more runs than sums over 200 do.
 const FIGURE_10_RUNS: u32 = 8;
@@ -198,7 +198,7 @@ impl Figure {
         }
     }
 
-    /// Every run of the figure; they know nothing of each other, so they may run in any order.
+    /// Returns every run of the figure; they are independent, so they may run in any order.
     pub fn cases(self, effort: Effort, assumption: Option<Assumption>) -> Vec<Case> {
         let Axes { xs, series } = self.axes(effort);
         let n_runs = match self {
@@ -255,7 +255,7 @@ impl Figure {
                 Setup { mix, n_clusters: x as u16, ..plain }
             }
             Figure::Ten => {
-                // The same place and platform whatever the delays are.
+                // The same place and platform for all delays.
                 let mut dice = Dice::new(seed, 10);
                 let n_clusters = dice.number(1, 8) as u16;
                 let number = dice.number(1, N_JOBS as u32) as usize;
@@ -272,10 +272,10 @@ impl Figure {
 }
 
 impl Case {
-    /// Runs it. `clock` only measures.
+    /// Runs the case. `clock` only measures.
     ///
     /// # Errors
-    /// An application that can not be run.
+    /// An application that cannot be run.
     pub fn run(&self, logs: &Logs, clock: &mut dyn FnMut() -> Duration) -> Result<Values, ViewsError> {
         let Setup { system, n_clusters, mix, anywhere, n_jobs, fair_start, assumption } = self.setup;
         let jobs = match anywhere {

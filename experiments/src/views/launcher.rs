@@ -1,4 +1,4 @@
-//! A model launcher: what a real one keeps, and the scheduling functions that a real one runs.
+//! A model launcher: it keeps what a real one keeps, and uses the scheduling functions that a real one uses.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,20 +18,20 @@ use crate::delegated::{Application, Model};
 pub(super) struct Launcher<'a> {
     pub(super) application: &'a Application,
     pub(super) phase: Phase,
-    /// What it goes by.
+    /// The view that it uses.
     view: LauncherView,
-    /// What the server takes for told; more than the view, if the launcher did not listen.
+    /// The view that the server has sent; newer than `view`, if the launcher ignored changes.
     told: LauncherView,
-    /// Is a choice on its way? Then it will see what has changed meanwhile (RULES S4).
+    /// Whether a choice is being computed. Then it sees later what has changed meanwhile (RULES S4).
     computes: bool,
     sent: Option<Request>,
-    /// When it sent the first one.
+    /// When it sent the first request.
     pub(super) requested: Option<Time>,
     last_tag: Tag,
     configurations: Configurations,
 }
 
-/// How far an application has come.
+/// The phase of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     ToCome,
@@ -40,7 +40,8 @@ pub(super) enum Phase {
     Ended(Ran),
 }
 
-/// What was computed before need not be again: the distinct ones are counted (001: unique configurations).
+/// Configurations that were computed need not be computed again: the distinct ones are counted (001: unique
+/// configurations).
 #[derive(Debug, Default)]
 struct Configurations {
     on_one: RefCell<BTreeSet<(ClusterId, u32)>>,
@@ -69,12 +70,13 @@ impl<'a> Launcher<'a> {
         self.told.apply(change);
     }
 
-    /// Has it a place in the queue?
+    /// Returns whether it has a place in the queue.
     pub(super) fn is_queued(&self) -> bool {
         self.sent.is_some() && matches!(self.phase, Phase::Waits { .. })
     }
 
-    /// What it was told and has not listened to yet: bytes by 001, B.1; nothing if nothing differs from now on.
+    /// Returns the size of the changes that it was sent and has ignored so far: bytes by 001, B.1; none if nothing
+    /// differs from now on.
     pub(super) fn unheard(&self, now: Time) -> Option<u64> {
         let is_dirty = |(cluster, occupied): &(&ClusterId, &Arc<Profile>)| match self.view.occupied.get(*cluster) {
             Some(heard) => !Arc::ptr_eq(heard, occupied) && heard.cut_before(now) != occupied.cut_before(now),
@@ -85,14 +87,14 @@ impl<'a> Launcher<'a> {
         (!dirty.is_empty()).then_some(bytes)
     }
 
-    /// It goes by what it was told. Says when a new choice will be made, unless one is on its way.
+    /// Makes it use the view that was sent. Returns when a new choice will be made, unless one is being computed.
     pub(super) fn listens(&mut self, now: Time) -> Option<Time> {
         self.view = self.told.clone();
         let begins = !std::mem::replace(&mut self.computes, true);
         begins.then_some(now + self.application.adaptation)
     }
 
-    /// The choice is made, from the view as it is known now. `None` if it is the last one again.
+    /// Returns its choice, from the present view. `None` if it is the same as the last one.
     pub(super) fn chosen(&mut self, now: Time) -> Option<LauncherRequest> {
         self.computes = false;
         let Proposal { request, .. } = self.propose(now)?;

@@ -1,4 +1,4 @@
-//! Applications that list all their sizes at once: the core's built-in launcher chooses, as OAR does.
+//! Applications that list all their sizes at once: the core's built-in launcher chooses, as in OAR.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use rms_sim::work;
 pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     let mut queue = Queue {
         experiment,
-        // Without launchers nobody needs time to adapt: done frees at once (RULES S8).
+        // Without launchers no time is needed to adapt: done frees at once (RULES S8).
         server: Server::new(experiment, Span::ZERO, clock),
         numbers: BTreeMap::new(),
         ran: vec![None; experiment.applications.len()],
@@ -48,7 +48,7 @@ pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Durati
 struct Queue<'a, 'c> {
     experiment: &'a Experiment<'a>,
     server: Server<'c>,
-    /// Which application a job is.
+    /// The index of the application of each job.
     numbers: BTreeMap<JobId, usize>,
     /// With the end it will have, once it has started.
     ran: Vec<Option<Ran>>,
@@ -79,7 +79,7 @@ impl Queue<'_, '_> {
                 }
                 Ok(())
             }
-            // Nobody adapts.
+            // No application adapts.
             Happening::Adapted { application: _ } => Ok(()),
         }
     }
@@ -117,7 +117,7 @@ impl Queue<'_, '_> {
         self.ran[application] = Some(Ran { requested, start: now, end, request });
     }
 
-    /// The agents report that its processes are gone.
+    /// Handles the agents' reports that its processes are gone.
     fn done(&mut self, now: Time, application: usize) {
         let is_its = |(_, number): &(&JobId, &usize)| **number == application;
         let Some(job) = self.numbers.iter().find(is_its).map(|(job, _)| *job) else { return };
@@ -133,7 +133,7 @@ impl Queue<'_, '_> {
     }
 }
 
-/// Nodes of one cluster, and how long it takes there.
+/// Nodes of one cluster, and the wall time there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     cluster: ClusterId,
@@ -148,8 +148,8 @@ impl Size {
     }
 }
 
-/// Every size, in the order in which the first of those that complete at the same time is the one that launchers would
-/// ask for (RULES A5): the longest starts first, then the smaller cluster id, then more nodes.
+/// Returns every size, ordered so that the first of those that complete at the same time is the one that launchers
+/// would request (RULES A5): the longest starts first, then the smaller cluster id, then more nodes.
 fn all_sizes(application: &Application, clusters: &[(ClusterId, u32)]) -> Option<Vec<Size>> {
     let Model::OnOne { sizes, amdahl } = &application.model else { return None };
     let mut all = Vec::new();

@@ -1,10 +1,10 @@
-//! What an experiment gave: when each application ran, and what the metrics of 001 (Fig. 6) say.
+//! The results of an experiment: when each application ran, and the metrics of 001 (Fig. 6).
 
 use std::time::Duration;
 
 use rms_model::{Request, Span, Time};
 
-/// What an experiment gave.
+/// The results of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// In the order of the applications.
@@ -13,18 +13,18 @@ pub struct Outcome {
     pub n_configurations: u64,
     pub change_notify: Messages,
     pub request: Messages,
-    /// Lists of sizes; with views there are none.
+    /// Lists of sizes; none with views.
     pub list: Messages,
     pub n_passes: u64,
     /// Node-time that ghosts have kept idle (001, §6.2.2: resource waste).
     pub ghost_node_time: Span,
-    /// Of the server.
+    /// The cost of the server.
     pub server: Cost,
-    /// Of all launchers together.
+    /// The cost of all launchers together.
     pub launchers: Cost,
 }
 
-/// How an application ran.
+/// The times of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// When it took its place in the queue.
@@ -34,24 +34,24 @@ pub struct Ran {
     pub request: Request,
 }
 
-/// How many messages of a kind there were, and their bytes by 001, B.1.
+/// The number of messages of a kind, and their bytes by 001, B.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Messages {
     pub count: u64,
     pub bytes: u64,
 }
 
-/// What it took to compute.
+/// The cost of computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Steps of profiles that were walked over (001: basic operations).
+    /// Steps of profiles that were visited (001: basic operations).
     pub steps: u64,
-    /// By the clock of the experiment, so not the same twice.
+    /// By the clock of the experiment, so it differs between runs.
     pub cpu: Duration,
 }
 
 impl Outcome {
-    /// With `begin` as time 0.
+    /// Returns the outcome with `begin` as time 0.
     pub(super) fn counted_from(mut self, begin: Time) -> Outcome {
         for ran in &mut self.ran {
             ran.requested = Time::EPOCH + ran.requested.since(begin);
@@ -61,12 +61,12 @@ impl Outcome {
         self
     }
 
-    /// Of all kinds of messages that 001 counts.
+    /// Returns the bytes of all kinds of messages that 001 counts.
     pub fn bytes(&self) -> u64 {
         self.change_notify.bytes + self.request.bytes + self.list.bytes
     }
 
-    /// When the last application ended.
+    /// Returns when the last application ended.
     pub fn makespan(&self) -> Span {
         self.ran.iter().map(|ran| ran.end.since(Time::EPOCH)).max().unwrap_or(Span::ZERO)
     }

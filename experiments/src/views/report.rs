@@ -1,4 +1,4 @@
-//! What the runs of a figure gave together: least, mean and greatest over the seeds, at every point of every series.
+//! The results of all runs of a figure: least, mean and greatest over the seeds, at every point of every series.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use super::figure::{Axes, Case, Effort, Figure, Values};
 use crate::offline::Spread;
 
-/// What is shown of the runs.
+/// The values shown of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
     Configurations,
@@ -17,15 +17,15 @@ pub enum Metric {
     ServerSteps,
     LauncherSteps,
     AllSteps,
-    /// Wall clock, so not the same twice.
+    /// Wall clock, so it differs between runs.
     CpuSecs,
-    /// Against the same run without an adaptation delay.
+    /// Compared with the same run without an adaptation delay.
     EndDelay,
     GhostNodeSecs,
 }
 
 impl Metric {
-    /// In JSON.
+    /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Configurations => "unique_configurations",
@@ -39,7 +39,7 @@ impl Metric {
         }
     }
 
-    /// Above a panel.
+    /// Returns the title of a panel.
     pub fn title(self) -> &'static str {
         match self {
             Metric::Configurations => "(a) unique configurations",
@@ -53,7 +53,7 @@ impl Metric {
         }
     }
 
-    /// On an axis, with its unit.
+    /// Returns the label of an axis, with its unit.
     pub fn label(self) -> &'static str {
         match self {
             Metric::Configurations => "configurations",
@@ -80,7 +80,7 @@ impl Metric {
 }
 
 impl Figure {
-    /// What its panels show.
+    /// Returns the metrics of its panels.
     pub fn metrics(self) -> &'static [Metric] {
         match self {
             Figure::Seven | Figure::Eight | Figure::Nine => &[
@@ -97,7 +97,7 @@ impl Figure {
     }
 }
 
-/// A figure's numbers.
+/// The numbers of a figure.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub figure: Figure,
@@ -108,7 +108,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// `ran` has every case of the figure, in any order.
+    /// Builds the report; `ran` has every case of the figure, in any order.
     pub fn new(figure: Figure, effort: Effort, ran: &[(Case, Values)]) -> Report {
         let axes = figure.axes(effort);
         let empty = vec![vec![Spread::default(); axes.xs.len()]; axes.series.len()];
@@ -130,7 +130,7 @@ impl Report {
         Report { figure, effort, axes, spreads }
     }
 
-    /// At every x of a series.
+    /// Returns the values at every x of a series.
     pub fn spreads(&self, metric: Metric, series_idx: usize) -> &[Spread] {
         self.spreads.get(&metric).and_then(|series| series.get(series_idx)).map_or(&[], Vec::as_slice)
     }
@@ -139,7 +139,7 @@ impl Report {
         self.spreads(metric, series_idx).iter().map(Spread::mean).collect()
     }
 
-    /// The metrics that are wall clock, apart from all others: those are the same for the same seed.
+    /// Returns the metrics that are wall clock, separate from all others, which are the same for the same seed.
     pub fn timing(&self) -> impl Serialize + '_ {
         Part { report: self, is_wanted: |metric| metric == Metric::CpuSecs }
     }
@@ -163,7 +163,8 @@ struct Point {
     greatest: f64,
 }
 
-/// `{"figure": 7, "title", "seeds", "x": {"label", "values"}, "series": [{"label", "megabytes": [{"least", …}, …], …}]}`
+/// Serializes as `{"figure": 7, "title", "seeds", "x": {"label", "values"}, "series": [{"label", "megabytes":
+/// [{"least", …}, …], …}]}`
 impl Serialize for Part<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Report { figure, effort, axes, spreads } = self.report;

@@ -1,4 +1,4 @@
-//! The production core on clusters whose nodes are all there, and what it takes to run it.
+//! The production core on clusters with all nodes connected, and the cost of running it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::{Assumption, Experiment};
 pub(super) struct Server<'c> {
     rms: Rms,
     clock: &'c mut dyn FnMut() -> Duration,
-    /// Of the server alone.
+    /// The cost of the server alone.
     pub(super) cost: Cost,
 }
 
-/// The experiments crash nothing, so what they journal is not kept.
+/// A journal that drops its facts, because the experiments never crash the server.
 struct Nowhere;
 
 impl Journal for Nowhere {
@@ -37,13 +37,13 @@ impl<'c> Server<'c> {
         let facts = facts(experiment, fair_start);
         let rms = Rms::restore(Config::default(), None, facts).expect("the facts follow from each other");
         let mut server = Server { rms, clock, cost: Cost::default() };
-        // A server that has just started wants a pass, which the experiment does not count.
+        // A server that has just started makes a pass, which the experiment does not count.
         server.handle(Time::EPOCH, Event::Tick);
         server.cost = Cost::default();
         server
     }
 
-    /// Lets the core take in an event, and gives what it orders.
+    /// Passes an event to the core, and returns the effects.
     pub(super) fn handle(&mut self, now: Time, event: Event) -> Vec<Effect> {
         let step = measured(&mut self.cost, self.clock, || self.rms.handle(now, event));
         match step.commit(&mut Nowhere) {
@@ -52,8 +52,8 @@ impl<'c> Server<'c> {
         }
     }
 
-    /// A tick whose pass looks at every application, as a server must that tells everybody an estimate. The core's own
-    /// pass for listed sizes ends with the last free node, so it is not what is measured.
+    /// Handles a tick whose pass considers every application, as a server must that gives all of them an estimate. The
+    /// core's own pass for listed sizes ends with the last free node, so it is not what is measured.
     pub(super) fn tick_in_full(&mut self, now: Time) -> Vec<Effect> {
         measured(&mut self.cost, self.clock, || plan::plan(self.rms.state(), now, Scope::Estimates));
         let own = self.cost;
@@ -62,18 +62,18 @@ impl<'c> Server<'c> {
         effects
     }
 
-    /// A tick of whose pass only the search for everybody's nodes is counted, not what is compared and written of views.
+    /// Handles a tick, and counts only its pass's search for nodes, not comparing and writing views.
     pub(super) fn tick_counting_the_search(&mut self, now: Time) -> Vec<Effect> {
         let (before, n_passes) = (self.cost, self.status(now).n_passes);
         let effects = self.tick_in_full(now);
-        // Ghosts expire without one.
+        // Ghosts expire without a pass.
         if self.status(now).n_passes == n_passes {
             self.cost = before;
         }
         effects
     }
 
-    /// What the server tells of itself. Not measured.
+    /// Returns the server's status. Not measured.
     pub(super) fn status(&mut self, now: Time) -> Status {
         let call = Call::Query(Query::Status);
         let own = self.cost;
@@ -86,7 +86,7 @@ impl<'c> Server<'c> {
         status.expect("a server tells its status")
     }
 
-    /// What a launcher does is measured with the same clock, on its own account.
+    /// Measures what a launcher does with the same clock, as a cost of its own.
     pub(super) fn aside<T>(&mut self, cost: &mut Cost, act: impl FnOnce() -> T) -> T {
         measured(cost, self.clock, act)
     }
@@ -114,12 +114,12 @@ fn measured<T>(cost: &mut Cost, clock: &mut dyn FnMut() -> Duration, act: impl F
     result
 }
 
-/// Every application has the same owner.
+/// Returns the owner, which is the same for every application.
 pub(super) fn owner() -> Identity {
     Identity { role: Role::User, name: "ann".to_owned() }
 }
 
-/// What the cluster is called; its id is its number.
+/// Returns the name of the cluster; its id is its number.
 pub(super) fn cluster_name(cluster: ClusterId) -> String {
     format!("c{}", cluster.0)
 }

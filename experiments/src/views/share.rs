@@ -1,4 +1,4 @@
-//! What it costs and brings that an application may choose from a share of each cluster only (001, §8).
+//! The costs and benefits of letting an application choose from a share of each cluster only (001, §8).
 
 use std::time::Duration;
 
@@ -19,26 +19,26 @@ pub struct ShareCase {
     pub seed: u64,
 }
 
-/// What one run gave, or the mean of several.
+/// The results of one run, or the mean of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ShareValues {
     pub configurations: f64,
     pub megabytes: f64,
     pub server_steps: f64,
     pub launcher_steps: f64,
-    /// Nodes that an application had, on average.
+    /// The average number of nodes of an application.
     pub nodes: f64,
-    /// From its arrival to its end, on average.
+    /// The average time from an application's arrival to its end.
     pub response_s: f64,
     pub makespan_s: f64,
     /// Of all nodes, until the last application has ended.
     pub utilisation_pct: f64,
 }
 
-/// As for Figures 10 and 11 of the paper: half of what Figure 9 goes up to.
+/// As for Figures 10 and 11 of the paper: half of the maximum in Figure 9.
 const N_CLUSTERS: u16 = 4;
 
-/// Every run for these shares and parts of complex applications; all shares have the same applications.
+/// Returns every run for these shares and parts of complex applications; all shares have the same applications.
 pub fn cases(percents: &[u32], p_cems: &[f64], seeds: impl Iterator<Item = u64> + Clone) -> Vec<ShareCase> {
     let of_share = |percent| p_cems.iter().map(move |p_cem| (percent, *p_cem));
     let pairs = percents.iter().flat_map(|percent| of_share(*percent));
@@ -46,10 +46,10 @@ pub fn cases(percents: &[u32], p_cems: &[f64], seeds: impl Iterator<Item = u64> 
 }
 
 impl ShareCase {
-    /// Runs it with the first `n_jobs` of the log. `clock` only measures.
+    /// Runs the case with the first `n_jobs` of the log. `clock` only measures.
     ///
     /// # Errors
-    /// An application that can not be run.
+    /// An application that cannot be run.
     pub fn run(
         &self,
         logs: &Logs,
@@ -97,7 +97,7 @@ impl ShareValues {
         }
     }
 
-    /// Of runs that differ in their seeds.
+    /// Returns the mean of runs that differ in their seeds.
     pub fn mean(runs: &[ShareValues]) -> ShareValues {
         let n_runs = runs.len().max(1) as f64;
         let mean = |value: fn(&ShareValues) -> f64| runs.iter().map(value).sum::<f64>() / n_runs;
@@ -118,7 +118,7 @@ impl ShareValues {
 mod tests {
     use super::*;
 
-    /// With all of it, nothing is cut and nothing is hidden: it is what Figure 9 runs.
+    /// With the whole share, nothing is cut and nothing is hidden: it is what Figure 9 runs.
     #[test]
     fn a_share_bounds_what_is_taken_and_all_of_it_changes_nothing() {
         let logs = Logs::of(&delegated::first_log(), None);

@@ -1,4 +1,4 @@
-//! Launchers that are told their views: subscribe, changeNotify, request, startNotify and done through the core.
+//! Launchers that are sent views: subscribe, changeNotify, request, startNotify and done through the core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Durati
     Ok(crowd.finish(now)?.counted_from(experiment.begin()))
 }
 
-/// The server, its launchers and what will happen.
+/// The server, its launchers and the future events.
 #[derive(Debug)]
 struct Crowd<'a, 'c> {
     heard: Heard,
@@ -48,7 +48,7 @@ struct Crowd<'a, 'c> {
 }
 
 impl Crowd<'_, '_> {
-    /// Nothing, once every application and every ghost has left and the last pass has found so.
+    /// Returns the next event; none once every application and every ghost has left and the last pass has found so.
     fn next(&self, now: Time) -> Option<(Time, Happening)> {
         let first = self.agenda.first().copied();
         let tick = self.server.next_timer().map(|at| (at.max(now), Happening::Tick));
@@ -107,7 +107,7 @@ impl Crowd<'_, '_> {
             match effect {
                 Effect::LauncherAnswer { ticket, answer } => self.answered(ticket.0 as usize, answer)?,
                 Effect::Notify { job, notice } => self.notified(now, self.speaks_for[&job], notice)?,
-                // For others: the agents, whoever follows the job, and callers that are not launchers.
+                // For others: the agents, followers of the job, and callers that are not launchers.
                 Effect::Desire { .. }
                 | Effect::Announce(_)
                 | Effect::Answer { .. }
@@ -139,7 +139,7 @@ impl Crowd<'_, '_> {
             Notice::Changed(change) => {
                 let is_heard = match self.heard {
                     Heard::ByAll => true,
-                    // The first one answers the subscription (RULES S3).
+                    // The first change answers the subscription (RULES S3).
                     Heard::ByQueued => change.version == 1,
                 };
                 let bytes = bytes(&change);
@@ -167,7 +167,7 @@ impl Crowd<'_, '_> {
         }
     }
 
-    /// After a pass: what is news to those that only listen when they are queued.
+    /// Passes changes, after a pass, to launchers that use them only when they are queued.
     fn hear_queued(&mut self, now: Time) {
         for application in 0..self.launchers.len() {
             let launcher = &self.launchers[application];
@@ -177,7 +177,7 @@ impl Crowd<'_, '_> {
         }
     }
 
-    /// 001: startNotify. The launcher has nodes of its own means, and says so.
+    /// 001: startNotify. The launcher uses its nodes by its own means, and reports that.
     fn started(&mut self, now: Time, application: usize, grant: Grant) -> Result<(), ViewsError> {
         let launcher = &mut self.launchers[application];
         let Phase::Waits { job } = launcher.phase else { return Ok(()) };
@@ -201,7 +201,7 @@ impl Crowd<'_, '_> {
         }
         self.outcome.server = self.server.cost;
         let status = self.server.status(now);
-        // One ran when the server started.
+        // One pass ran when the server started.
         self.outcome.n_passes = status.n_passes - 1;
         self.outcome.ghost_node_time = status.ghost_node_time;
         Ok(self.outcome)

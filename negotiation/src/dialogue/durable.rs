@@ -1,4 +1,4 @@
-//! What of an end must outlive its process, and how one goes on that has forgotten the last of the talk.
+//! What must be stored of an end, and how an end continues that has lost the latest statements.
 
 use rms_model::Time;
 
@@ -9,8 +9,8 @@ use crate::subject::Side;
 use crate::template::Template;
 
 impl Dialogue {
-    /// Itself without what only a running process needs: how often the latest statement was said, and whether it was
-    /// heard. One that is read back says it again, which does no harm.
+    /// Returns the dialogue without what only a running process needs: how often the latest statement was sent, and
+    /// whether it was confirmed. A restored dialogue sends it again, which does no harm.
     pub fn durable(&self) -> Dialogue {
         Dialogue { voice: self.voice.durable(), ..self.clone() }
     }
@@ -20,12 +20,12 @@ impl Dialogue {
         self.voice.seq()
     }
 
-    /// The number of the latest statement of the other end that was taken in.
+    /// The number of the latest statement of the other end that was handled.
     pub fn heard(&self) -> u32 {
         self.voice.ack_seq()
     }
 
-    /// The last proposal of each end, by round.
+    /// Returns the last proposal of each end, by round.
     pub fn proposals(&self) -> impl Iterator<Item = (Side, u16, &Template)> {
         let mut proposals: Vec<_> = Vec::new();
         proposals.extend(self.mine.iter().map(|proposal| (self.end, proposal.round, &proposal.template)));
@@ -34,8 +34,8 @@ impl Dialogue {
         proposals.into_iter()
     }
 
-    /// The other end has heard more than this one remembers having said: the last of the talk was lost with a process
-    /// that wrote it down too late. What was agreed is never lost so; the rest is given up.
+    /// Handles that the other end has received more statements than this one remembers: the latest ones were lost with
+    /// a process that stored them too late. What was agreed is never lost in this way; the rest is given up.
     pub(crate) fn give_up_lost_negotiation(&mut self, now: Time, seen: u32) -> Output {
         if self.phase.proposer().is_none() {
             return Output::default();

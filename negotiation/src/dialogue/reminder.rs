@@ -1,4 +1,5 @@
-//! What the RMS tells an application's end that has lost its memory of one negotiation, and how that end goes on from it.
+//! What the RMS tells an application's end that has lost its memory of a negotiation, and how that end continues from
+//! it.
 
 use std::collections::BTreeSet;
 
@@ -13,40 +14,40 @@ use crate::table::Phase;
 use crate::template::Template;
 use crate::voice::Voice;
 
-/// A negotiation that goes on, as the RMS knows it. An application that remembers it needs none of this: what it has not
-/// heard is repeated to it.
+/// An open negotiation, as the RMS knows it. An application that remembers it needs none of this: statements that it
+/// has not received are repeated to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reminder {
-    /// Which negotiation.
+    /// The id of the negotiation.
     pub id: NegotiationId,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
     /// The last proposal of each end, by round; the last one stands or was agreed.
     pub proposals: Vec<Reminded>,
-    /// Which nodes come or go, once who gives has said so.
+    /// The nodes that come or go, once the giver has named them.
     pub nodes: Option<BTreeSet<NodeId>>,
-    /// For how long it stays as it is, at most: until the proposal lapses, or what was agreed is overdue.
+    /// How long it stays in this phase at most: until the proposal lapses, or what was agreed is overdue.
     pub left: Option<Span>,
     /// The number of the RMS's latest statement.
     pub said: u32,
-    /// The number of the application's latest statement that the RMS has taken in.
+    /// The number of the application's latest statement that the RMS has handled.
     pub heard: u32,
 }
 
 /// A proposal in a reminder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reminded {
-    /// Who made it.
+    /// The side that made it.
     pub by: Side,
     /// Its round.
     pub round: u16,
-    /// What was proposed.
+    /// The proposed template.
     pub template: Template,
 }
 
 impl Dialogue {
-    /// What the RMS has to tell an application of it that may have forgotten it. Nothing if it is over: what the
-    /// application holds then says what has come of it.
+    /// Returns what the RMS tells an application that may have forgotten the negotiation. Nothing if it is over: what
+    /// the application then holds shows the result.
     pub fn reminder(&self, now: Time) -> Option<Reminder> {
         let until = match self.phase {
             Phase::Offered(_) | Phase::Countered(_) => self.lapses(),
@@ -70,10 +71,10 @@ impl Dialogue {
         })
     }
 
-    /// The application's end as it would be if it had heard everything.
+    /// Restores the application's end as it would be if it had received everything.
     ///
     /// # Errors
-    /// No dialogue can stand so.
+    /// No dialogue can be in this state.
     pub(crate) fn recalled(
         now: Time,
         parties: Parties,

@@ -19,7 +19,7 @@ fn open(dialogues: &mut Dialogues, direction: Direction) -> (NegotiationId, Outp
     dialogues.open(NOW, direction, vec![SetRule::All], vec![item], MINUTE).expect("nothing is open")
 }
 
-/// Delivers everything until nobody has anything to say.
+/// Delivers all messages until neither end has anything to send.
 fn exchange(rms: &mut Dialogues, application: &mut Dialogues, to_rms: Output, to_application: Output) {
     let (mut up, mut down) = (to_rms.messages, to_application.messages);
     let mut n_messages = 0;

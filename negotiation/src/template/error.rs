@@ -1,4 +1,4 @@
-//! Why something is not a template, and which item is wrong.
+//! Why something is not a valid template, and which item is wrong.
 
 use rms_model::NodeId;
 use thiserror::Error;
@@ -6,13 +6,13 @@ use thiserror::Error;
 use super::{MAX_ITEMS, MAX_PRICE, MAX_SIZES};
 use crate::terms::Quantity;
 
-/// Why something is not a template. Items and sets are counted from 0, as in the template.
+/// Why something is not a valid template. Items and sets are counted from 0, as in the template.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TemplateError {
-    /// There is nothing to negotiate about.
+    /// The template has no items.
     #[error("the template has no items")]
     NoItems,
-    /// The list is too long.
+    /// The list of items or sets is too long.
     #[error("{n_items} items in {n_sets} sets are more than the {MAX_ITEMS} that are allowed")]
     TooManyItems {
         /// Items in the list.
@@ -39,16 +39,16 @@ pub enum TemplateError {
         item: usize,
         /// The number that was sent.
         shape: u16,
-        /// How many numbers came with it.
+        /// How many numbers it had.
         n_numbers: usize,
     },
-    /// A cluster for something that has none.
+    /// A cluster for a resource that has none.
     #[error("item {item} is time, which belongs to no cluster")]
     ClusterOfTime {
         /// Which item.
         item: usize,
     },
-    /// A device or a licence without a name, or something else with one.
+    /// A device or a licence without a name, or another resource with one.
     #[error(
         "item {item} has no name, or one that it cannot have: devices and licences are named like gpu:a100 or matlab"
     )]
@@ -56,7 +56,7 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// A set that is not there.
+    /// A set that does not exist.
     #[error("item {item} is in set {set}, which does not exist")]
     NoSuchSet {
         /// Which item.
@@ -70,13 +70,13 @@ pub enum TemplateError {
         /// Which set.
         set: usize,
     },
-    /// Nothing is to change.
+    /// A change by nothing.
     #[error("item {item} asks for nothing")]
     NoQuantity {
         /// Which item.
         item: usize,
     },
-    /// More than exists anywhere.
+    /// More than can exist.
     #[error("item {item} comes to {asked}, but there are never more than {limit}")]
     TooMuch {
         /// Which item.
@@ -86,7 +86,7 @@ pub enum TemplateError {
         /// The most there can be.
         limit: Quantity,
     },
-    /// More is to be given back than is held.
+    /// More is given back than is held.
     #[error("item {item} gives {asked} back, but only {held} are held")]
     MoreThanHeld {
         /// Which item.
@@ -140,13 +140,13 @@ pub enum TemplateError {
         /// The quantity.
         quantity: Quantity,
     },
-    /// A price beyond all prices.
+    /// A price above the limit.
     #[error("item {item} has a price above {MAX_PRICE}")]
     PriceTooHigh {
         /// Which item.
         item: usize,
     },
-    /// A duration that is none.
+    /// An invalid duration.
     #[error("item {item} has a duration that is not between zero and 100 years")]
     Duration {
         /// Which item.
@@ -158,13 +158,13 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// Time with a duration.
+    /// Wall time with a duration.
     #[error("item {item} is time, which cannot be lent: it has neither a duration nor a time to give it back")]
     TimeCannotBeLent {
         /// Which item.
         item: usize,
     },
-    /// Nodes are named where there are none, or not as many as the quantity.
+    /// Nodes are named for a resource without nodes, or not as many as the quantity.
     #[error("item {item} names {names} nodes for a quantity of {quantity}")]
     NodesNamed {
         /// Which item.
@@ -182,13 +182,13 @@ pub enum TemplateError {
         /// Which node.
         node: NodeId,
     },
-    /// A status that no proposal has.
+    /// A status that no proposal can have.
     #[error("item {item} has a status that only the outcome of a negotiation can have")]
     NotAProposal {
         /// Which item.
         item: usize,
     },
-    /// One resource twice, and not as alternatives.
+    /// One resource twice, but not as alternatives.
     #[error("item {item} is about the same resource as one before it, and they are no alternatives")]
     TwiceTheSame {
         /// Which item.
@@ -200,7 +200,7 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// Some set has too little left in it.
+    /// Too much of a set is refused.
     #[error("so much is refused that some set cannot be met: reject the proposal instead")]
     CannotBeMet,
 }

@@ -1,4 +1,4 @@
-//! A draft becomes a template that is right by construction, and a template becomes a draft again.
+//! Converts drafts to templates, which are valid by construction, and templates to drafts.
 
 use std::collections::BTreeSet;
 

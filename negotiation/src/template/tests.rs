@@ -1,4 +1,4 @@
-//! What is a template and what is not; and which quantities satisfy one.
+//! Which templates are valid, and which quantities satisfy one.
 
 use rms_model::{JobId, Run};
 

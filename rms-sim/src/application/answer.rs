@@ -1,11 +1,11 @@
-//! How a model application answers a proposal of the server, by what it can use and pay.
+//! How a model application answers a proposal of the server, depending on what it can use and pay.
 
 use negotiation::{Action, Dialogue, Direction, Item, Price, Quantity, Reason, Resource, Template, Terms};
 use rms_model::Span;
 
 use super::manner::{Answers, Manner};
 
-/// Its answer to the proposal that stands; none if it says nothing.
+/// Returns its answer to the standing proposal; none if it does not answer.
 pub(super) fn answer(manner: &Manner, dialogue: &Dialogue) -> Option<Action> {
     let theirs = dialogue.theirs()?;
     match manner.answers {
@@ -21,7 +21,7 @@ pub(super) fn answer(manner: &Manner, dialogue: &Dialogue) -> Option<Action> {
 fn to_one(manner: &Manner, theirs: &Template, item: &Item, mine: Option<&Item>) -> Action {
     let direction = theirs.direction();
     let Some(quantity) = usable(manner, direction, item) else { return Action::Reject(Reason::Declined) };
-    // Nobody takes back what he has conceded.
+    // No end takes back a concession.
     let quantity = match (direction, mine) {
         (Direction::Grow, Some(mine)) => quantity.min(mine.quantity),
         (Direction::Shrink, Some(mine)) => quantity.max(mine.quantity),
@@ -44,19 +44,19 @@ fn to_one(manner: &Manner, theirs: &Template, item: &Item, mine: Option<&Item>) 
     let own = Item { quantity, terms: Terms { price, ..own.terms.clone() }, nodes: Default::default(), ..own };
     match theirs.with_items(vec![own]) {
         Ok(template) => Action::Propose { template, valid_for: VALID_FOR },
-        // Nodes that it cannot do without were named, or held has changed meanwhile.
+        // Nodes that it cannot do without were named, or `held` has changed meanwhile.
         Err(_) => Action::Reject(Reason::Changed),
     }
 }
 
-/// Several things at once are taken as they are, or not.
+/// Answers a proposal of several items, which is taken as it is or rejected.
 fn to_several(manner: &Manner, theirs: &Template, items: &[Item]) -> Action {
     let is_usable = |item: &Item| usable(manner, theirs.direction(), item) == Some(item.quantity);
     let suits = items.iter().filter(|item| item.is_live()).all(is_usable);
     if theirs.is_definite() && suits { Action::Accept } else { Action::Reject(Reason::Declined) }
 }
 
-/// The change nearest to what is proposed that it can use; 002 (§3): of 15, an application on 8 can use 8 more.
+/// Returns the usable change that is nearest to the proposed one; 002 (§3): of 15, an application on 8 can use 8 more.
 pub(super) fn usable(manner: &Manner, direction: Direction, item: &Item) -> Option<Quantity> {
     match item.resource {
         Resource::Time => Some(item.quantity),
@@ -73,7 +73,7 @@ pub(super) fn usable(manner: &Manner, direction: Direction, item: &Item) -> Opti
     }
 }
 
-/// The same resource with its own terms: what it can ever use of it.
+/// Returns the same resource with its own terms: all that it can ever use of it.
 fn own_terms(manner: &Manner, direction: Direction, item: &Item) -> Item {
     let most = match direction {
         Direction::Grow => u64::from(manner.most).saturating_sub(item.held.0),
@@ -84,7 +84,7 @@ fn own_terms(manner: &Manner, direction: Direction, item: &Item) -> Item {
     Item { terms, nodes: Default::default(), ..item.clone() }
 }
 
-/// What it offers to pay, or wants to be paid.
+/// Returns the price that it offers to pay, or wants to be paid.
 fn bid(manner: &Manner, direction: Direction, asked: Price, last: Option<Price>) -> Price {
     match (direction, manner.answers) {
         (Direction::Grow, Answers::Haggles { step }) => {
@@ -94,7 +94,7 @@ fn bid(manner: &Manner, direction: Direction, asked: Price, last: Option<Price>)
         (Direction::Grow, Answers::ByItsSizes | Answers::Declines | Answers::Ignores) => {
             Price(asked.0.min(manner.ceiling.0).max(last.map_or(0, |last| last.0)))
         }
-        // It gives for whatever it is paid.
+        // It gives for any price.
         (Direction::Shrink, _) => last.map_or(asked, |last| asked.min(last)),
     }
 }

@@ -1,5 +1,5 @@
-//! What a model application says that is against the rules: foreign ids, replays, nodes that are not its own, more than
-//! it holds, talk of another job.
+//! Messages of a model application that break the rules: foreign ids, replays, nodes that are not its own, more than it
+//! holds, messages about another job.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use rms_model::{ClusterId, JobId, NodeId, Run, Span};
 
 use crate::dice::Dice;
 
-/// A message that nobody should believe. `said` is what it has really said, `opened` the number of its own last one.
+/// Makes a message that must not be believed. `said` are its real messages, `opened` is the number of the last
+/// negotiation that it opened.
 pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], opened: u32) -> Message {
     let foreign = NegotiationId { initiator: side(dice), number: dice.number(0, opened + 40) };
     let any = NegotiationId { initiator: side(dice), number: dice.number(0, opened + 1) };
@@ -39,7 +40,8 @@ pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], o
     }
 }
 
-/// An opening that is none: more than there is, of a cluster that is none, of another job, or by the server.
+/// Makes an invalid opening: for more than there is, of a cluster that does not exist, of another job, or by the
+/// server.
 fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Statement {
     let (job, run) = match dice.number(0, 3) {
         0 => (JobId(job.0 + 1), run),
@@ -65,7 +67,7 @@ fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Sta
     let template = Template::of_one(Parties { job, run, initiator: id.initiator }, direction, item);
     match template {
         Ok(template) => Statement::Propose { round: round(dice).max(1), template, valid_for: Span::from_mins(5) },
-        // Too much even for a lie.
+        // Too wrong even for a lie.
         Err(_) => Statement::Accept { round: 1 },
     }
 }

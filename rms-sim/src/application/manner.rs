@@ -1,4 +1,4 @@
-//! How a model application behaves: what it can use, what it wants, how it answers, what it keeps of its promises.
+//! How a model application behaves: what it can use, what it wants, how it answers, and which promises it keeps.
 
 use negotiation::{Direction, Price};
 use rms_model::{Sizes, Span};
@@ -6,67 +6,67 @@ use rms_model::{Sizes, Span};
 /// The behaviour of the process that negotiates for one application, the same in every execution.
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// Totals of nodes that it can use, and between which bounds.
+    /// The totals of nodes that it can use, and their bounds.
     pub least: u32,
     pub most: u32,
     pub sizes: Sizes,
-    /// It declares them when it is attached; else those of its submission count.
+    /// Whether it declares them when it is attached; else those of its submission count.
     pub declares: bool,
-    /// From one breakpoint to the next. It gives nodes, and opens negotiations, at breakpoints only.
+    /// The time between two breakpoints. It gives nodes, and opens negotiations, at breakpoints only.
     pub breakpoint: Span,
-    /// From hearing a proposal until it has chosen an answer.
+    /// The time from receiving a proposal until it has chosen an answer.
     pub thinks: Span,
-    /// Its answer arrives when the proposal lapses, or a moment before or after.
+    /// Whether its answer arrives when the proposal lapses, or a moment before or after.
     pub last_minute: bool,
-    /// The most it pays for a node and hour.
+    /// The most it pays for a node per hour.
     pub ceiling: Price,
     pub answers: Answers,
     pub promises: Promises,
-    /// What it wants by itself, in this order.
+    /// What it wants itself, in this order.
     pub wants: Vec<Want>,
-    /// Its processes end themselves on nodes that it lets go of, after this time; absent: they are ended.
+    /// The time after which its processes end themselves on nodes that it releases; absent: they are ended by the RMS.
     pub clears_in: Option<Span>,
     pub absence: Option<Absence>,
-    /// In so many of a hundred breakpoints it says what is not true.
+    /// The percentage of breakpoints at which it sends something untrue.
     pub lies: u32,
-    /// In so many of a hundred cases it does not what is best for it, but anything.
+    /// The percentage of cases in which it does something random instead of what is best for it.
     pub whims: u32,
-    /// Its clock is wrong by so much.
+    /// By how much its clock is wrong.
     pub skew: Span,
     pub weather: Weather,
-    /// It says that it can go on without nodes that are lost.
+    /// Whether it declares that it can go on without lost nodes.
     pub survives_loss: bool,
 }
 
 /// How it answers the proposals of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// Takes what it can use, and says what of it that is.
+    /// Takes what it can use, and proposes that part.
     ByItsSizes,
-    /// The same, but comes up by so much a round before it pays what is asked.
+    /// The same, but raises its price by this much per round before it pays what is asked.
     Haggles {
         step: u64,
     },
     Declines,
-    /// Says nothing.
+    /// Does not answer.
     Ignores,
 }
 
-/// What becomes of nodes that it has agreed to give.
+/// What it does with nodes that it has agreed to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
-    /// It lets go of them at its next breakpoint.
+    /// It releases them at its next breakpoint.
     Keeps,
-    /// It never does.
+    /// It never releases them.
     Breaks,
-    /// It says that it cannot.
+    /// It reports that it cannot.
     Fails,
 }
 
-/// Something that it opens a negotiation for.
+/// The subject of a negotiation that it opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// At the first breakpoint so long after it began.
+    /// At the first breakpoint this long after it began.
     pub after: Span,
     pub direction: Direction,
     pub what: Wanted,
@@ -74,57 +74,57 @@ pub struct Want {
     pub least: u64,
     pub price: Price,
     pub duration: Option<Span>,
-    /// Ready within this time.
+    /// It must be ready within this time.
     pub within: Option<Span>,
     pub valid_for: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Nodes of the cluster on which its first node is.
+    /// Nodes of the cluster of its first node.
     Nodes,
     /// Nodes of the other one of two clusters.
     Elsewhere,
-    /// As many of both, all or nothing.
+    /// The same number on both, all or nothing.
     OnBoth,
-    /// As many of both, of which any would do.
+    /// The same number on both, of which either would do.
     OnEither,
-    /// So many seconds of wall time.
+    /// This many seconds of wall time.
     Time,
-    /// So many nodes, or half as many: alternatives.
+    /// This many nodes, or half as many: alternatives.
     NodesOrHalf,
     /// Nodes and time, either of which would do.
     NodesAndTime,
 }
 
-/// It is not there for a while, or for ever.
+/// It is absent for a while, or for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absence {
-    /// So long after it began.
+    /// This long after it began.
     pub after: Span,
-    /// Absent: it never comes back.
+    /// Absent: it never returns.
     pub back_after: Option<Span>,
-    /// It is the same process again; else another one, which knows nothing.
+    /// Whether the same process returns; else a new one that knows nothing.
     pub remembers: bool,
 }
 
-/// What its channel does to the messages of dialogues. Calls and their answers keep their order, as on a stream.
+/// How its channel treats the messages of dialogues. Calls and their answers keep their order, as on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weather {
-    /// Of a hundred messages so many are lost, and so many come twice.
+    /// The percentages of messages that are lost, and that arrive twice.
     pub loss: u32,
     pub twice: u32,
-    /// Each takes up to this time, whatever others take.
+    /// The longest delay of a message; each is delayed independently.
     pub slowest: Span,
 }
 
 impl Weather {
-    /// Nothing is lost, and nothing overtakes anything.
+    /// Nothing is lost or overtaken.
     pub const FINE: Weather = Weather { loss: 0, twice: 0, slowest: Span::from_millis(1) };
 }
 
 impl Manner {
-    /// Honest, quick, between these sizes, and wants nothing.
+    /// Returns an honest, quick application between these sizes that wants nothing.
     pub fn between(least: u32, most: u32) -> Manner {
         Manner {
             least,
@@ -148,18 +148,18 @@ impl Manner {
         }
     }
 
-    /// Its totals are powers of two.
+    /// Restricts its totals to powers of two.
     pub fn in_powers_of_two(mut self) -> Manner {
         self.sizes = Sizes::PowerOfTwo;
         self
     }
 
-    /// It wants so many nodes more, or what it can get of them, so long after it began.
+    /// Makes it ask for this many nodes more, or a part of them, this long after it began.
     pub fn grows(self, after: Span, quantity: u64) -> Manner {
         self.wants(Want::nodes(Direction::Grow, after, quantity))
     }
 
-    /// It gives so many nodes back, so long after it began.
+    /// Makes it give this many nodes back, this long after it began.
     pub fn shrinks(self, after: Span, quantity: u64) -> Manner {
         self.wants(Want::nodes(Direction::Shrink, after, quantity))
     }
@@ -169,26 +169,26 @@ impl Manner {
         self
     }
 
-    /// How it answers.
+    /// Sets how it answers.
     pub fn answers(mut self, answers: Answers) -> Manner {
         self.answers = answers;
         self
     }
 
-    /// What it keeps.
+    /// Sets which promises it keeps.
     pub fn promises(mut self, promises: Promises) -> Manner {
         self.promises = promises;
         self
     }
 
-    /// Does it keep to all rules of a dialogue?
+    /// Returns whether it keeps all rules of a dialogue.
     pub fn is_honest(&self) -> bool {
         self.lies == 0
     }
 }
 
 impl Want {
-    /// From one node to so many, for nothing, until its end.
+    /// Returns a wish for one to `quantity` nodes, for free, until the application ends.
     pub fn nodes(direction: Direction, after: Span, quantity: u64) -> Want {
         Want {
             after,

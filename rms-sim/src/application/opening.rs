@@ -1,4 +1,4 @@
-//! What a model application proposes when it opens a negotiation.
+//! The proposals with which a model application opens negotiations.
 
 use negotiation::{Direction, Item, Quantity, Resource, SetRule, Terms};
 use rms_api::negotiate::Holding;
@@ -6,12 +6,12 @@ use rms_model::{ClusterId, Time};
 
 use super::manner::{Manner, Want, Wanted};
 
-/// The sets and items of its first proposal; none if it could use nothing of what it wants.
+/// Returns the sets and items of its first proposal; none if it can use nothing of what it wants.
 pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time) -> Option<(Vec<SetRule>, Vec<Item>)> {
     let home = holding.nodes.first()?.cluster;
     let on = |cluster: ClusterId| {
         let n_held = holding.nodes.iter().filter(|node| node.cluster == cluster).count() as u64;
-        // Its first node stays.
+        // It keeps its first node.
         let n_spare = n_held.saturating_sub(u64::from(cluster == home));
         of_nodes(manner, want, Resource::Nodes(cluster), (n_held, n_spare), want.quantity, now)
     };
@@ -46,12 +46,12 @@ pub(super) fn opening(manner: &Manner, want: &Want, holding: &Holding, now: Time
     })
 }
 
-/// Where applications negotiate, there are two clusters, and they are counted from 0.
+/// Returns the other cluster. Where applications negotiate, there are two clusters, counted from 0.
 fn other(home: ClusterId) -> ClusterId {
     ClusterId(1 - home.0.min(1))
 }
 
-/// Such a change of its nodes as it can use, up to what it wants; its terms say what of it would do.
+/// Returns a change of its nodes that it can use, up to what it wants; its terms say which part of it would do.
 fn of_nodes(
     manner: &Manner,
     want: &Want,

@@ -1,6 +1,8 @@
-//! Learns what the scheduler plans with in place of requested times, from a user's last run times.
+//! Estimates run times from a user's last jobs; the scheduler plans with them in place of requested times.
 //!
-//! Their mean: Tsafrir, Etsion and Feitelson 2007. The core knows one time of a job, its wall time. Here that is the estimate; one that
+//! The estimate is their mean: Tsafrir, Etsion and Feitelson 2007. The core knows one time of a job, its wall time.
+//! Here that is the estimate; one that is exceeded is raised by an update of the running job, and no job is killed for
+//! it.
 //! is exceeded is raised by an update of the running job, and nobody is killed for it.
 
 use std::cmp::Reverse;
@@ -10,14 +12,15 @@ use rms_api::call::Submission;
 use rms_model::{JobId, Run, Span, Time};
 use serde::Serialize;
 
-/// By what run times are estimated.
+/// Which run times the core plans with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunTimes {
     /// As requested.
     #[default]
     Requested,
-    /// The mean of the last two that the same user's jobs had, at most what is requested; that, as long as there are none.
+    /// The mean of the last two run times of the same user, at most the requested time; without earlier jobs, the
+    /// requested time.
     LastTwo,
     /// The same with the longest of the last five.
     LastFive,
@@ -26,7 +29,7 @@ pub enum RunTimes {
 impl RunTimes {
     pub const ALL: [RunTimes; 3] = [RunTimes::Requested, RunTimes::LastTwo, RunTimes::LastFive];
 
-    /// As it is asked for and printed.
+    /// Returns the word with which it is selected and printed.
     pub fn word(self) -> &'static str {
         match self {
             RunTimes::Requested => "requested",
@@ -35,7 +38,7 @@ impl RunTimes {
         }
     }
 
-    /// What is planned with, in whole seconds, rounded up, at least one; the last run time comes first.
+    /// Returns the estimate in whole seconds, rounded up, at least one; the last run time comes first.
     fn of(self, past: &VecDeque<Span>) -> Option<Span> {
         let millis = |past: &Span| past.as_millis();
         let estimate = match self {
@@ -50,24 +53,24 @@ impl RunTimes {
     }
 }
 
-/// More of a user's run times are not looked at.
+/// How many run times of a user are kept.
 const N_KEPT: usize = 5;
 
 #[derive(Debug, Default)]
 pub(super) struct Estimates {
     run_times: RunTimes,
-    /// How long each user's last jobs ran, the last one first.
+    /// The run times of each user's last jobs, the latest first.
     past: BTreeMap<String, VecDeque<Span>>,
-    /// Of jobs whose estimate is below their request, by place in the workload.
+    /// Jobs whose estimate is below their request, by index in the workload.
     low: BTreeMap<usize, Low>,
-    /// When estimates of jobs that run are exceeded.
+    /// When estimates of running jobs are exceeded.
     over: BinaryHeap<Reverse<(Time, JobId, Run)>>,
 }
 
 #[derive(Debug)]
 struct Low {
     n_raised: usize,
-    /// What the request is above the estimate.
+    /// How much of the request is above the estimate.
     left: Span,
 }
 
@@ -76,7 +79,7 @@ impl Estimates {
         Estimates { run_times, ..Estimates::default() }
     }
 
-    /// It is submitted with what is known of its owner.
+    /// Shortens the wall time of a submission to the estimate for its owner.
     pub(super) fn shorten(&mut self, job_idx: usize, owner: &str, submission: &mut Submission) {
         let Some(estimate) = self.past.get(owner).and_then(|past| self.run_times.of(past)) else { return };
         for wall in submission.shapes.iter_mut().filter_map(|shape| shape.wall.as_mut()) {
@@ -88,14 +91,14 @@ impl Estimates {
         }
     }
 
-    /// A job that runs is planned to end then.
+    /// Notes that a running job is planned to end at `end`.
     pub(super) fn expect(&mut self, job_idx: usize, (job, run): (JobId, Run), end: Time) {
         if self.low.contains_key(&job_idx) {
             self.over.push(Reverse((end, job, run)));
         }
     }
 
-    /// When the first estimate is exceeded, unless the job ends or its cores change before.
+    /// Returns when the first estimate is exceeded, unless the job ends or its cores change before.
     pub(super) fn next(&self) -> Option<Time> {
         self.over.peek().map(|Reverse((end, ..))| *end)
     }
@@ -106,8 +109,8 @@ impl Estimates {
         Some((job, run))
     }
 
-    /// How much longer it is planned to run. The request is the limit of estimates, but one that has fewer cores than it
-    /// asked for may take longer.
+    /// Returns by how much the planned time is raised. The request is the limit of estimates, but a job that has fewer
+    /// cores than it asked for may take longer.
     pub(super) fn raise(&mut self, job_idx: usize) -> Span {
         let low = self.low.get_mut(&job_idx).expect("only jobs with an estimate below their request are raised");
         let step = Span::from_secs(60 * STEPS[low.n_raised.min(STEPS.len() - 1)]);
@@ -117,7 +120,7 @@ impl Estimates {
         more
     }
 
-    /// With all its cores it would have run for so long.
+    /// Learns that a job would have run for `ran` with all its cores.
     pub(super) fn learn(&mut self, job_idx: usize, owner: &str, ran: Span) {
         if self.run_times != RunTimes::Requested {
             let past = self.past.entry(owner.to_owned()).or_default();
@@ -128,7 +131,7 @@ impl Estimates {
     }
 }
 
-/// By how many minutes an estimate is raised the first time, the second one, and so on.
+/// By how many minutes an estimate is raised the first time, the second time, and so on.
 const STEPS: [i64; 11] = [1, 5, 15, 30, 60, 120, 300, 600, 1200, 3000, 6000];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How jobs fared by size and by the time of their submit: the cells of a heat map.
+//! The results of jobs by size and by the time of their submit: the cells of a heat map.
 
 use rms_model::{Span, Time};
 use serde::Serialize;
@@ -10,13 +10,13 @@ use super::Finished;
 pub struct HeatMap {
     /// The largest size of each row, in nodes.
     pub sizes: Vec<u32>,
-    /// How long each column is, in seconds; the first one begins with the first submit.
+    /// The length of each column, in seconds; the first one begins with the first submit.
     pub column_s: f64,
     /// By row, then by column; `null` where no job was submitted.
     pub cells: Vec<Vec<Option<Cell>>>,
 }
 
-/// Some jobs of like size and time.
+/// Jobs of similar size and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
     pub jobs: usize,
@@ -25,7 +25,7 @@ pub struct Cell {
 }
 
 impl HeatMap {
-    /// Over `n_columns` stretches of time.
+    /// Builds a map with `n_columns` intervals of time.
     pub fn new<'a>(finished: impl Iterator<Item = &'a Finished> + Clone, n_columns: usize) -> HeatMap {
         let n_columns = n_columns.max(1);
         let first = finished.clone().map(|job| job.submitted).min().unwrap_or(Time::EPOCH);
@@ -54,7 +54,7 @@ impl HeatMap {
     }
 }
 
-/// 1 is class 0, 2 is 1, 3 and 4 are 2, 5 to 8 are 3.
+/// Returns the class of a size: 1 is class 0, 2 is 1, 3 and 4 are 2, 5 to 8 are 3.
 fn class(n_nodes: u32) -> usize {
     n_nodes.max(1).next_power_of_two().trailing_zeros() as usize
 }

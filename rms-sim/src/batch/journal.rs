@@ -1,4 +1,4 @@
-//! The jobs that a server has run, as a workload: what would other settings have made of them?
+//! The jobs that a server has run, as a workload, to find out how other settings would have run them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use super::trace::submission;
 use super::{ClusterNodes, Finished, Summary, Workload};
 
 /// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority
-/// and what its nodes must have; it runs for as long as it did.
+/// and its requirements for nodes; it runs for as long as it did.
 #[derive(Debug)]
 pub struct JournalJobs {
     jobs: Vec<JournalJob>,
     pub census: Census,
 }
 
-/// Which jobs of the past a replay is silent about, and which it can only repeat in part.
+/// The jobs of the past that a replay leaves out, and those that it can repeat only in part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Census {
-    /// Cancelled before they started: nobody knows for how long they would have run.
+    /// Cancelled before they started: their run times are unknown.
     pub cancelled_before_start: usize,
     /// The others that ended without having started.
     pub never_started: usize,
     /// Not yet in the history.
     pub still_waiting: usize,
     pub still_running: usize,
-    /// They run again for as long as they did until somebody cancelled them.
+    /// They run again for as long as they did until they were cancelled.
     pub cancelled_while_running: usize,
-    /// Negotiated, or evolving: they keep the nodes that they had on average.
+    /// Negotiated, or evolving: they keep their average number of nodes.
     pub resized: usize,
-    /// Their real wait goes from their first request to their last start.
+    /// Their real wait is the time from their first request to their last start.
     pub restarted: usize,
 }
 
@@ -48,12 +48,13 @@ struct JournalJob {
     cpus_per_task: u32,
     priority: i32,
     constraint: Constraint,
-    /// How it really fared.
+    /// Its real result.
     past: Finished,
 }
 
 impl JournalJobs {
-    /// From the history of a server and what is left of the submissions themselves; names are looked up in `state`.
+    /// Reads the jobs from the history of a server and from what is left of the submissions; names are looked up in
+    /// `state`.
     pub fn new(records: &[JobRecord], specs: &BTreeMap<JobId, Arc<JobSpec>>, state: &State) -> JournalJobs {
         let mut jobs: Vec<JournalJob> =
             records.iter().filter_map(|record| job(record, specs.get(&record.job), state)).collect();
@@ -65,7 +66,7 @@ impl JournalJobs {
         self.jobs.is_empty()
     }
 
-    /// How those jobs really fared that `replayed` has run, on so many nodes.
+    /// Summarizes the real results of the jobs that `replayed` has run, on `n_nodes` nodes.
     pub fn past(&self, replayed: &Summary, n_nodes: u32) -> Summary {
         let past = |(job, again): (&JournalJob, &Option<Finished>)| again.map(|_| job.past);
         let finished = self.jobs.iter().zip(&replayed.finished).map(past).collect();
@@ -90,13 +91,13 @@ impl Census {
                 census.restarted += usize::from(record.run > Run(1));
             }
         }
-        // A ghost's job is in the history.
+        // The job of a ghost is in the history.
         census.still_waiting = state.jobs().values().filter(|job| job.is_before_its_start()).count();
         census.still_running = state.jobs().values().filter(|job| job.started().is_some()).count();
         census
     }
 
-    /// Jobs that no replay can run.
+    /// Returns the number of jobs that no replay can run.
     pub fn n_left_out(&self) -> usize {
         self.cancelled_before_start + self.never_started + self.still_waiting + self.still_running
     }
@@ -110,7 +111,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
     for (cluster, count) in record.request.nodes.iter().filter(|(_, count)| **count > 0) {
         nodes.insert(state.clusters().get(cluster)?.clone(), *count);
     }
-    // What is remembered of an application whose nodes change is the most that it asked for; how many nodes it had of
+    // For an application whose nodes change, only the most that it asked for is recorded; how many nodes it had of
     // which of several clusters is not.
     let n_asked = nodes.values().sum::<u32>().max(1);
     if let (Some(held), 1) = (held, nodes.len()) {
@@ -123,7 +124,8 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
         Some(held) => held.area(),
         None => i128::from(past_run.as_millis()) * i128::from(n_nodes),
     };
-    // What was ended at its limit took a grace period more, which is not the job's; others may have got more time.
+    // A job that was ended at its limit took another grace period, which is not the job's; others may have got more
+    // time.
     let asked = record.request.wall;
     let is_overrun = record.outcome == Outcome::WallTime;
     let (wall, run) = if is_overrun { (asked, past_run.min(asked)) } else { (asked.max(past_run), past_run) };
@@ -144,14 +146,15 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
             n_nodes,
             node_time: Span::from_millis(i64::try_from(node_millis).unwrap_or(i64::MAX)),
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
-            // The history of a server that shared nodes is run again without.
+            // The history of a server that shared nodes is replayed without sharing.
             was_guest: false,
             was_mate: false,
         },
     })
 }
 
-/// To the nearest whole one; an application that has paused for most of the time had one, too.
+/// Returns the mean, rounded to a whole number; at least one, even for an application that has paused for most of the
+/// time.
 fn mean_nodes(held: &Evolution) -> u32 {
     let millis = i128::from(held.span().as_millis());
     u32::try_from((held.area() + millis / 2) / millis).unwrap_or(u32::MAX).max(1)
@@ -168,7 +171,7 @@ impl Workload for JournalJobs {
 
     fn submission(&self, job_idx: usize) -> (Identity, Submission) {
         let job = &self.jobs[job_idx];
-        // What was accepted once is not judged again.
+        // A job that was accepted once is not checked again.
         let who = Identity { role: Role::Admin, name: job.owner.clone() };
         let shape = Shape { nodes: Nodes::PerCluster(job.nodes.clone()), wall: Some(job.wall) };
         let submission = Submission {
@@ -186,7 +189,7 @@ impl Workload for JournalJobs {
     }
 }
 
-/// The nodes that a server knows, as they described themselves.
+/// Returns the nodes that a server knows, as they described themselves.
 pub fn known_nodes(state: &State) -> Vec<ClusterNodes> {
     let node = |node: &rms_core::state::node::Node| ClusterNodes {
         cluster: state.clusters()[&node.cluster].clone(),
@@ -211,7 +214,7 @@ mod tests {
         Time::from_secs(secs)
     }
 
-    /// A job of so many nodes that wanted to start at 0; times are when it really started and ended.
+    /// Returns the record of a job of `n_nodes` nodes that was to start at 0; the times are its real start and end.
     fn record(state: &State, job: u64, n_nodes: u32, started: Option<i64>, ended: i64) -> JobRecord {
         let cluster = *state.clusters().keys().next().expect("there is one");
         JobRecord {

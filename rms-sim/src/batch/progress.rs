@@ -1,32 +1,32 @@
-//! How far a job has come whose nodes change while it runs.
+//! The progress of a job whose nodes change while it runs.
 
 use rms_model::{Span, Speedup, Time};
 
 /// The work of a job whose speed depends on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elastic {
-    /// It runs for the workload's run time with so many nodes.
+    /// The number of nodes with which it runs for the workload's run time.
     pub size: u32,
-    /// How fast it is with others.
+    /// Its speed on other numbers of nodes.
     pub speedup: Speedup,
-    /// For so long it does nothing at each change of its nodes, while it redistributes what it has.
+    /// For how long it pauses at each change of its nodes, while it redistributes its data.
     pub pause: Span,
-    /// It is killed then, wherever it is.
+    /// It is killed after this time, whatever its progress.
     pub wall: Span,
 }
 
-/// A job on its way.
+/// The progress of a running job.
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     elastic: Elastic,
-    /// Milliseconds times thousandths of the speed of one node.
+    /// The work left, in milliseconds times thousandths of the speed of one node.
     left: i128,
     speed: i128,
-    /// It works from here on.
+    /// When it starts, or started, to work with its present nodes.
     since: Time,
     started: Time,
     n_nodes: u32,
-    /// When its nodes last changed, and node-milliseconds before that.
+    /// When its nodes last changed, and its node-milliseconds before that.
     changed: Time,
     node_millis: i128,
     n_changes: u32,
@@ -40,10 +40,10 @@ impl Progress {
         Progress { elastic, left, speed, since, started, n_nodes, changed, node_millis: 0, n_changes: 0 }
     }
 
-    /// From now on it has so many nodes.
+    /// Changes the number of its nodes.
     pub(super) fn resize(&mut self, at: Time, n_nodes: u32) {
         self.left -= i128::from(at.since(self.since).as_millis()) * self.speed;
-        // Another change while it redistributes begins the redistribution anew.
+        // Another change during the redistribution restarts the redistribution.
         self.since = at + self.elastic.pause;
         self.speed = speed(&self.elastic, n_nodes);
         self.node_millis = self.node_millis_until(at);
@@ -52,7 +52,7 @@ impl Progress {
         self.n_changes += 1;
     }
 
-    /// When it will have done all, if nothing changes.
+    /// Returns when it will be done, if nothing changes.
     pub(super) fn end(&self) -> Time {
         let left = self.left.max(0);
         let millis = (left + self.speed - 1) / self.speed;
@@ -60,7 +60,7 @@ impl Progress {
         end.min(self.started + self.elastic.wall)
     }
 
-    /// What it will have held until then.
+    /// Returns its node-time until `until`.
     pub(super) fn node_time(&self, until: Time) -> Span {
         Span::from_millis(i64::try_from(self.node_millis_until(until)).unwrap_or(i64::MAX))
     }
@@ -74,7 +74,7 @@ impl Progress {
     }
 }
 
-/// Never 0: whatever was declared, a job comes to its end.
+/// Returns its speed, which is never 0: whatever was declared, every job ends.
 fn speed(elastic: &Elastic, n_nodes: u32) -> i128 {
     elastic.speedup.at(n_nodes).map_or_else(|| i128::from(n_nodes) * 1000, i128::from).max(1)
 }
@@ -104,7 +104,7 @@ mod tests {
     fn what_it_has_done_counts_and_each_change_costs_a_pause() {
         let mut progress = Progress::new(elastic(5), Span::from_secs(100), secs(0), 2);
         progress.resize(secs(40), 4);
-        // 60 s of speed 1.5 are left: 45 s of speed 2, after 5 s of nothing.
+        // 60 s of speed 1.5 are left: 45 s of speed 2, after a pause of 5 s.
         assert_eq!(progress.end(), secs(90));
         assert_eq!(progress.node_time(secs(90)), Span::from_secs(40 * 2 + 50 * 4));
         progress.resize(secs(42), 2);

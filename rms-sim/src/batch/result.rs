@@ -1,9 +1,9 @@
-//! What became of a workload: the figures that papers and peers give.
+//! The results of a workload: the figures that papers and other schedulers give.
 
 use rms_model::{Span, Time};
 use serde::Serialize;
 
-/// One job that ran.
+/// The result of one job that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
     pub submitted: Time,
@@ -11,15 +11,15 @@ pub struct Finished {
     pub ended: Time,
     /// How long it would have run with all that it asked for.
     pub alone: Span,
-    /// With which it started.
+    /// The number of nodes with which it started.
     pub n_nodes: u32,
-    /// Nodes, each for as long as it held it; of one that it shared, its share of the cores.
+    /// The sum over its nodes of the time for which it held them; of a shared node, its share of the cores.
     pub node_time: Span,
     /// How often its nodes changed while it ran.
     pub n_changes: u32,
-    /// It began on cores that others lent.
+    /// Whether it began on cores that others lent.
     pub was_guest: bool,
-    /// It has lent cores.
+    /// Whether it has lent cores.
     pub was_mate: bool,
 }
 
@@ -36,21 +36,22 @@ impl Finished {
         self.ended.since(self.submitted)
     }
 
-    /// Response over the run time with all that it asked for (004, §4).
+    /// Returns the response time over the run time with all that it asked for (004, §4).
     pub fn slowdown(&self) -> f64 {
         self.response().as_secs_f64() / self.alone.as_secs_f64().max(0.001)
     }
 
-    /// The same for jobs of at least ten seconds; shorter ones count as if they ran for ten, and nothing is below 1.
+    /// Returns the same for jobs of at least ten seconds; shorter ones count as if they ran for ten, and no value is
+    /// below 1.
     pub fn bounded_slowdown(&self) -> f64 {
         (self.response().as_secs_f64() / self.alone.as_secs_f64().max(10.0)).max(1.0)
     }
 }
 
-/// All jobs of a workload together.
+/// The results of all jobs of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// In the order of their submits; `None` was refused.
+    /// In the order of their submits; `None`: the job was refused.
     pub finished: Vec<Option<Finished>>,
     pub figures: Figures,
 }
@@ -59,7 +60,7 @@ pub struct Summary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     pub jobs: usize,
-    /// Larger than the cluster, so refused.
+    /// Jobs larger than the cluster, which were refused.
     pub refused: usize,
     /// From the first submit to the last end.
     pub makespan_s: f64,
@@ -67,14 +68,14 @@ pub struct Figures {
     pub mean_response_s: f64,
     pub mean_slowdown: f64,
     pub mean_bounded_slowdown: f64,
-    /// Node-seconds that jobs ran, over those that there were until the last end.
+    /// The node-seconds that jobs ran, over all node-seconds until the last end.
     pub utilisation: f64,
     /// Node-seconds that ghosts kept idle.
     pub ghost_node_s: f64,
 }
 
 impl Summary {
-    /// Of jobs in the order of their submits, on so many nodes.
+    /// Summarizes jobs in the order of their submits, on `n_nodes` nodes.
     pub fn new(finished: Vec<Option<Finished>>, n_nodes: u32, refused: usize, ghosts: Span) -> Summary {
         let ran = || finished.iter().flatten();
         let jobs = ran().count();

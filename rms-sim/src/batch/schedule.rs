@@ -1,4 +1,4 @@
-//! Records what ran where and when, a stretch of time for each set of nodes that a job had.
+//! Records what ran where and when, with one stretch of time for each set of nodes that a job had.
 
 mod check;
 
@@ -10,10 +10,10 @@ use rms_model::{Indices, JobId, Mebibytes, NodeId, Time};
 
 pub use check::{Capacity, Unsound, check_schedule};
 
-/// A job ran on the same nodes for all of this time.
+/// A time during which a job ran on the same nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// By its place in the workload.
+    /// The job's index in the workload.
     pub job_idx: usize,
     pub submit: Time,
     pub start: Time,
@@ -21,17 +21,17 @@ pub struct Stretch {
     pub nodes: Vec<Part>,
 }
 
-/// What it had of one node: of one that it did not share, everything.
+/// What it had of one node: of a node that it did not share, everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// From 0 on, in the order in which nodes joined.
     pub node: usize,
     pub cores: Indices,
-    /// 0 where nothing was asked for, or nothing is known.
+    /// 0 where none was requested, or the amount is unknown.
     pub memory: Mebibytes,
 }
 
-/// Holds those that run, and those that have ended until they are taken.
+/// Contains the running jobs, and those that have ended until they are taken.
 #[derive(Debug)]
 pub(super) struct Schedule {
     places: BTreeMap<NodeId, usize>,
@@ -50,7 +50,7 @@ impl Schedule {
         self.running.insert(job, Stretch { job_idx, submit, start, end: start, nodes });
     }
 
-    /// Its nodes have changed.
+    /// Handles a change of a job's nodes.
     pub(super) fn resize(&mut self, job: JobId, at: Time, state: &State) {
         let nodes = self.parts(state, job);
         if let Some(stretch) = self.running.get_mut(&job) {

@@ -1,4 +1,4 @@
-//! Holds the core's policies against bare ones that know nothing of it, on small random workloads.
+//! Compares the core's policies with simple ones that are independent of it, on small random workloads.
 //!
 //! `LIMBER_SEED=n cargo nextest run -p rms-sim batch` replays one seed.
 
@@ -16,7 +16,7 @@ use super::*;
 use crate::Dice;
 use crate::workload::swf::TraceJob;
 
-/// Seconds and nodes of one job.
+/// The times in seconds and the nodes of one job.
 #[derive(Clone, Copy, Debug)]
 struct Small {
     submit: i64,
@@ -47,7 +47,7 @@ fn load(seed: u64, is_exact: bool) -> Load {
     Load { n_nodes, jobs: jobs.collect() }
 }
 
-/// Many wait, and of some sizes several do: passes pass over most of them.
+/// Returns a load with many waiting jobs, several of some sizes: passes skip most of them.
 fn deep_queue(seed: u64) -> Load {
     let mut dice = Dice::new(seed, 9);
     let n_nodes = dice.number(4, 24);
@@ -80,22 +80,22 @@ fn batch<'a>(policy: Policy, load: &Load, jobs: &'a TraceJobs) -> Batch<'a, Trac
     Batch::new(settings, &[uniform_nodes(load.n_nodes, 1)], jobs).expect("the nodes join")
 }
 
-/// When each job starts, by the core.
+/// Returns when the core starts each job.
 fn core(policy: Policy, load: &Load) -> Vec<i64> {
     let jobs = trace_jobs(load);
     let summary = batch(policy, load, &jobs).run(|_| {}).expect("every job ends");
     summary.finished.iter().map(|job| job.expect("it ran").started.as_secs()).collect()
 }
 
-/// A bare scheduler: at each second, what runs, who waits, and who starts.
+/// A simple scheduler with steps of a second: what runs, what waits, and what starts.
 struct BareScheduler {
     load: Load,
     now: i64,
-    /// Job and start.
+    /// The index of the job, and its start.
     running: Vec<(usize, i64)>,
     waiting: Vec<usize>,
     starts: Vec<Option<i64>>,
-    /// Under conservative backfilling.
+    /// For conservative backfilling.
     reserved: Vec<Option<i64>>,
 }
 
@@ -127,7 +127,8 @@ impl BareScheduler {
         self.load.n_nodes - self.running.iter().map(|(job, _)| self.load.jobs[*job].n_nodes).sum::<u32>()
     }
 
-    /// The second from which on so many nodes are free, and how many there are then; only what runs is looked at.
+    /// Returns the second from which on `n_nodes` nodes are free, and how many are free then; only running jobs are
+    /// considered.
     fn shadow(&self, n_nodes: u32) -> (i64, u32) {
         let mut ends: Vec<(i64, u32)> = self
             .running
@@ -149,7 +150,7 @@ impl BareScheduler {
         (at, n_free)
     }
 
-    /// The first second at which a job fits into what runs and what others have reserved.
+    /// Returns the first second at which a job fits beside the running jobs and the reservations of others.
     fn first_fit(&self, wanted: usize) -> i64 {
         let Small { n_nodes, wall, .. } = self.load.jobs[wanted];
         let reserved = self.reserved.iter().enumerate().filter(|(job, _)| *job != wanted);
@@ -179,7 +180,7 @@ impl BareScheduler {
         }
     }
 
-    /// By the book: the head's shadow time, and the nodes that it leaves over then.
+    /// Runs EASY as it is defined: with the head's shadow time, and the nodes that it leaves over then.
     fn easy(&mut self) {
         self.fcfs();
         let waiting: Vec<usize> = self.waiting.iter().copied().filter(|job| self.starts[*job].is_none()).collect();
@@ -196,7 +197,7 @@ impl BareScheduler {
         }
     }
 
-    /// In order, each gives up its reservation for an earlier one, until nobody can.
+    /// Lets each job in order exchange its reservation for an earlier one, until none can.
     fn conservative(&mut self) {
         loop {
             let mut has_moved = false;
@@ -252,7 +253,7 @@ fn fcfs_never_overtakes() {
     }
 }
 
-/// The head of the queue is promised the start that its estimate says; what starts behind it must not delay that.
+/// The head of the queue is promised the start in its estimate; jobs that start behind it must not delay that.
 #[test]
 fn easy_never_delays_the_promised_start_of_the_head() {
     for seed in seeds(200) {
@@ -276,7 +277,7 @@ fn easy_never_delays_the_promised_start_of_the_head() {
     }
 }
 
-/// Not even where jobs end early: promises only ever move forward.
+/// The same where jobs end early: promises only ever move forward.
 #[test]
 fn conservative_never_delays_anyone() {
     for (seed, is_exact) in seeds(200).flat_map(|seed| [(seed, true), (seed, false)]) {
@@ -300,7 +301,7 @@ fn conservative_never_delays_anyone() {
     }
 }
 
-/// Jobs that may come before others that wait.
+/// Jobs that may overtake others that wait.
 struct Ranked {
     jobs: TraceJobs,
     priorities: Vec<i32>,
@@ -328,7 +329,7 @@ impl Workload for Ranked {
     }
 }
 
-/// Most passes ask some of the queue only, and not from now on: one that asks all, anew, must find nothing earlier.
+/// Most passes consider some of the queue only, and not from now on: a new pass over all must find nothing earlier.
 #[test]
 fn a_pass_moves_forward_whoever_can_move() {
     for (seed, policy) in seeds(200).take(20).flat_map(|seed| [(seed, Policy::Easy), (seed, Policy::Conservative)]) {
@@ -347,7 +348,7 @@ fn a_pass_moves_forward_whoever_can_move() {
     }
 }
 
-/// Most passes look at some of the queue only: whoever else could have started would be found by a pass over all.
+/// Most passes consider some of the queue only: a pass over all would find any other job that could have started.
 #[test]
 fn a_pass_leaves_nobody_waiting_who_could_start() {
     for (seed, policy) in seeds(200).flat_map(|seed| [(seed, Policy::Easy), (seed, Policy::Conservative)]) {

@@ -6,8 +6,8 @@ use rms_model::{Allocation, Identity, Role, Span, Time, Work};
 use super::Workload;
 use crate::workload::swf::TraceJob;
 
-/// Jobs as [`Trace::clean`](crate::workload::swf::Trace::clean) gives them: each wants its nodes for its wall time, or
-/// cores of as many nodes.
+/// Jobs as [`Trace::clean`](crate::workload::swf::Trace::clean) returns them: each wants its nodes for its wall time,
+/// or cores of as many nodes.
 #[derive(Debug)]
 pub struct TraceJobs {
     jobs: Vec<TraceJob>,
@@ -15,12 +15,13 @@ pub struct TraceJobs {
 }
 
 impl TraceJobs {
-    /// `jobs` are in the order of their submits.
+    /// Creates a workload; `jobs` are in the order of their submits.
     pub fn new(jobs: Vec<TraceJob>) -> TraceJobs {
         TraceJobs { jobs, allocation: Allocation::Nodes }
     }
 
-    /// By cores each asks for its processors as tasks of one CPU, equally many on each of as few nodes as hold them.
+    /// Makes each job ask for its processors as tasks of one CPU, equally many on each of as few nodes as have room for
+    /// them.
     #[must_use]
     pub fn allocated_by(self, allocation: Allocation) -> TraceJobs {
         TraceJobs { allocation, ..self }
@@ -58,7 +59,7 @@ impl Workload for TraceJobs {
     }
 }
 
-/// A job of these sizes, whose program does not matter.
+/// Returns the submission of a job of these sizes, whose program does not matter.
 pub fn submission(shapes: Vec<Shape>) -> Submission {
     Submission::of(Work::Tasks { argv: vec!["job".to_owned()] }, shapes)
 }

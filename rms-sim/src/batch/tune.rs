@@ -1,12 +1,13 @@
-//! A sweep over the fair-start delay and the re-scheduling timer: what they cost, whom they protect, and what is chance.
+//! A sweep over the fair-start delay and the re-scheduling timer: their costs, the launchers they protect, and what is
+//! chance.
 //!
-//! Cost is simulated: nodes that ghosts keep idle, and what that does to waits. Unfairness is estimated, because the
-//! launchers of a workload that was recorded answer at once: a launcher that needs time to adapt loses its turn at a
-//! hole that opens early if its adaptation takes longer than the nodes are kept (001, Fig. 10). Adaptation times are
-//! taken to be spread evenly from 0 to the longest.
+//! Cost is simulated: nodes that ghosts keep idle, and the effect on waits. Unfairness is estimated, because the
+//! launchers of a recorded workload answer at once: a launcher that needs time to adapt loses its turn at a hole that
+//! opens early if its adaptation takes longer than the nodes are kept (001, Fig. 10). Adaptation times are assumed to
+//! be uniformly distributed from 0 to the longest.
 //!
-//! A past happened once: what looks like a difference between two settings may be that of a single bad day. So each
-//! setting also runs resamples of the past ([`Blocks`]), the same ones for all, and what is judged are the paired
+//! A past happened only once: an apparent difference between two settings may come from a single bad day. So each
+//! setting also runs resamples of the past ([`Blocks`]), the same ones for all, and the verdict is based on the paired
 //! differences to the setting in force.
 
 mod resample;
@@ -19,20 +20,20 @@ use super::{Batch, BatchError, ClusterNodes, Figures, Workload};
 pub use resample::{Blocks, LEAST_BLOCKS};
 pub use verdict::{Advice, Interval, Verdict};
 
-/// What is tried.
+/// The settings to try.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     pub fair_starts: Vec<Span>,
     pub resched_timers: Vec<Span>,
     /// How long the slowest launcher takes to adapt to a new view.
     pub longest_adaptation: Span,
-    /// The most of all node-time that ghosts may waste.
+    /// The largest part of all node-time that ghosts may waste.
     pub most_waste: f64,
-    /// How often the past is drawn anew; at least [`LEAST_RESAMPLES`].
+    /// How often the past is resampled; at least [`LEAST_RESAMPLES`].
     pub n_resamples: u64,
-    /// The first resample's; the next ones follow it.
+    /// The seed of the first resample; the next ones follow it.
     pub seed: u64,
-    /// How long the pieces are of which a resample is made; absent: by the length of the past.
+    /// The length of the blocks of a resample; absent: derived from the length of the past.
     pub block: Option<Span>,
 }
 
@@ -50,44 +51,44 @@ impl Default for Sweep {
     }
 }
 
-/// With fewer there is no value that 95 % of them stay below.
+/// With fewer resamples there is no value that 95 % of them stay below.
 pub const LEAST_RESAMPLES: u64 = 19;
 
-/// For whom alone the fair-start delay matters.
+/// The launchers, for which alone the fair-start delay matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Launchers {
-    /// Jobs for which an external launcher spoke.
+    /// Jobs that had an external launcher.
     pub known: usize,
-    /// Jobs of which nobody knows any more.
+    /// Jobs of which this is no longer known.
     pub unknown: usize,
 }
 
 impl Launchers {
-    /// Were there any, as far as is known?
+    /// Returns whether there were any, as far as is known.
     pub fn matter(self) -> bool {
         self.known > 0 || self.unknown > 0
     }
 }
 
-/// One setting of both.
+/// The results with one pair of both settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub fair_start_s: f64,
     pub resched_timer_s: f64,
-    /// Node-time that ghosts kept idle, over all there was.
+    /// Node-time that ghosts kept idle, over all node-time.
     pub waste: Interval,
     pub ghost_node_s: f64,
-    /// Estimated: how many of the launchers would lose their turn at a hole that opens early.
+    /// Estimated: the part of the launchers that would lose their turn at a hole that opens early.
     pub unfairness: f64,
     pub mean_wait_s: Interval,
     pub mean_bounded_slowdown: f64,
     pub makespan_s: f64,
-    /// The mean wait less that under the setting in force; these intervals hold for all points together.
+    /// The mean wait minus that under the setting in force; these intervals hold for all points together.
     pub difference_s: Interval,
     pub verdict: Verdict,
 }
 
-/// What the sweep gave.
+/// The results of the sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
     pub points: Vec<Point>,
@@ -99,11 +100,11 @@ pub struct Tuned {
     pub resamples: u64,
     pub seed: u64,
     pub block_s: f64,
-    /// Of the past, those in which jobs were submitted.
+    /// How many blocks of the past have submitted jobs.
     pub blocks: usize,
 }
 
-/// Everything that has to be run; whoever has threads may run it on several.
+/// All runs of the sweep; the caller may distribute them over threads.
 #[derive(Debug)]
 pub struct Study<'a, W> {
     sweep: Sweep,
@@ -117,7 +118,7 @@ pub struct Study<'a, W> {
     current_idx: usize,
 }
 
-/// One run of it: a setting on the past as it was, or on a resample of it.
+/// One run: a setting on the past as it was, or on a resample of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     pair_idx: usize,
@@ -125,7 +126,7 @@ pub struct Trial {
 }
 
 impl<'a, W: Workload> Study<'a, W> {
-    /// `settings` are those in force, which are always tried, too. A sweep over nothing tries them alone.
+    /// Creates a study. `settings` are those in force, which are always tried, too. An empty sweep tries them alone.
     pub fn new(
         sweep: Sweep,
         settings: &'a Settings,
@@ -147,7 +148,7 @@ impl<'a, W: Workload> Study<'a, W> {
         Study { sweep, settings, nodes, workload, launchers, blocks, pairs, current_idx }
     }
 
-    /// All runs, in the order in which [`Study::conclude`] wants their figures.
+    /// Returns all runs, in the order in which [`Study::conclude`] expects their figures.
     pub fn trials(&self) -> Vec<Trial> {
         let seeds = || (0..self.sweep.n_resamples).map(|idx| Some(self.sweep.seed.wrapping_add(idx)));
         let of_pair = |pair_idx| std::iter::once(None).chain(seeds()).map(move |seed| Trial { pair_idx, seed });
@@ -155,7 +156,7 @@ impl<'a, W: Workload> Study<'a, W> {
     }
 
     /// # Errors
-    /// Those of a run.
+    /// As those of a run.
     pub fn run(&self, trial: &Trial) -> Result<Figures, BatchError> {
         let (fair_start, resched_timer) = self.pairs[trial.pair_idx];
         let tried = Settings { fair_start, resched_timer, ..self.settings.clone() };
@@ -166,7 +167,7 @@ impl<'a, W: Workload> Study<'a, W> {
         Ok(summary.figures)
     }
 
-    /// What `figures` of all trials mean together.
+    /// Concludes from the `figures` of all trials.
     pub fn conclude(&self, figures: &[Figures]) -> Tuned {
         let n_runs = 1 + self.sweep.n_resamples as usize;
         let by_pair: Vec<&[Figures]> = figures.chunks(n_runs).collect();
@@ -217,7 +218,7 @@ impl<'a, W: Workload> Study<'a, W> {
 
     fn unfairness(&self, fair_start: Span, resched_timer: Span) -> f64 {
         let longest = self.sweep.longest_adaptation.as_secs_f64();
-        // A pass comes up to a timer later than the view that it changes: that much of the delay is gone by then.
+        // A pass comes up to a timer later than the view that it changes: the delay is shorter by that much.
         let left = (fair_start.as_secs_f64() - resched_timer.as_secs_f64()).max(0.0);
         if longest > 0.0 { (1.0 - left / longest).clamp(0.0, 1.0) } else { 0.0 }
     }

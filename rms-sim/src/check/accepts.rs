@@ -1,5 +1,5 @@
-//! What the server has offered and the application accepts is agreed, and what is agreed does not fail for want of nodes:
-//! only because a node was lost, an admin wanted it so, the time was over, or an end stops.
+//! An offer of the server that the application accepts is agreed, and what is agreed does not fail for want of nodes:
+//! only because a node was lost, an admin ended it, the time was over, or an end stops.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::{Rule, Violation};
 #[derive(Debug, Default)]
 pub(super) struct Accepts {
     phases: BTreeMap<(JobId, NegotiationId), Phase>,
-    /// Was a node ever away, drained, lost, fenced or removed?
+    /// Whether a node was ever away, drained, lost, fenced or removed.
     has_seen_trouble: bool,
 }
 
-/// An accept of what stands has arrived.
+/// An accept of a standing proposal that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) job: JobId,
@@ -25,7 +25,7 @@ pub(crate) struct Accepted {
 }
 
 impl Accepts {
-    /// `state` is what holds with the fact.
+    /// Checks a durable fact; `state` includes it.
     pub(super) fn durable(&mut self, fact: &Fact, state: &State) -> Result<(), Violation> {
         match fact {
             Fact::NodeLinkChanged {
@@ -72,25 +72,25 @@ impl Accepts {
         }
     }
 
-    /// Is this a reason for which what was offered, or agreed, may end?
+    /// Returns whether an offer or an agreement may end for this reason.
     fn may_end(&self, ending: Ending, why: Option<Reason>, from: Phase) -> bool {
         let was_agreed = matches!(from, Phase::Accepted | Phase::Committing);
         match (ending, why) {
-            // The application's answers, and the end of its time.
+            // The application rejected it, or its time was over.
             (Ending::Rejected | Ending::Expired, _) if !was_agreed => true,
             (_, Some(Reason::Administrator | Reason::Stopping)) => true,
-            // Trouble may have begun long before, and be noticed only now.
+            // The trouble may have begun long before, and be noticed only now.
             (_, Some(Reason::Lost)) => self.has_seen_trouble,
-            // Whoever asked for the application, or its process, does not want what is offered.
+            // The requester for the application, or its process, does not want the offer.
             (Ending::Withdrawn, Some(reason)) => !was_agreed && may_withdraw(reason),
-            // The application said that it cannot use them, or they did not come in the time that it gave.
+            // The application reported that it cannot use the nodes, or they did not come in the time that it gave.
             (Ending::Failed, Some(Reason::Changed | Reason::Overdue | Reason::Unknown)) => true,
             (Ending::Failed | Ending::Rejected | Ending::Expired | Ending::Withdrawn, _) => false,
         }
     }
 }
 
-/// Does a job wait for whom offers to this one may be taken back?
+/// Returns whether a job waits for which offers to this one may be taken back.
 fn is_for_the_more_urgent(state: &State, offered: JobId) -> bool {
     let Some(mine) = state.jobs().get(&offered).map(|entry| entry.spec.priority) else { return false };
     let mut waiting = state.jobs().values().filter(|entry| entry.is_queued()).map(|entry| entry.spec.priority);
@@ -104,16 +104,16 @@ fn is_for_the_more_urgent(state: &State, offered: JobId) -> bool {
 fn may_withdraw(reason: Reason) -> bool {
     match reason {
         Reason::Declined | Reason::Policy | Reason::Changed | Reason::Price | Reason::NoResources => true,
-        // A talk whose end was lost with the power is given up.
+        // A negotiation whose latest statements were lost with a power failure is given up.
         Reason::Unknown => true,
         Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal | Reason::Crossed | Reason::AlreadyOpen => false,
         Reason::Overdue | Reason::Lost | Reason::BrokenPromise | Reason::Administrator | Reason::Stopping => false,
-        // What is offered is held: it is not taken back because others want it, but for whom the setting says.
+        // What is offered is held: it is not taken back for other jobs, except where the setting allows it.
         Reason::Recalled | Reason::KeepsRanks => false,
     }
 }
 
-/// After the step in which an accept of a standing offer was heard.
+/// Checks the negotiation after the step in which an accept of a standing offer was received.
 pub(crate) fn is_agreed(accepted: &Accepted, durable: &State) -> Result<(), Violation> {
     let Accepted { job, run, id } = accepted;
     let entry = durable.jobs().get(job).filter(|entry| entry.run == *run);

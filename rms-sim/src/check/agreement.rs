@@ -1,5 +1,4 @@
-//! Both ends of a negotiation say alike how it ended (002, §5): what an application learns is what the server has written
-//! down.
+//! Both ends of a negotiation agree on how it ended (002, §5): the application learns what the server has stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +8,13 @@ use rms_model::{JobId, Run};
 
 use super::{Rule, Violation};
 
-/// What the server's ends have come to, by the journal.
+/// The dialogues of the server's ends, according to the journal.
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     runs: BTreeMap<JobId, Run>,
     ends: BTreeMap<(JobId, Run, NegotiationId), Dialogue>,
-    /// Those in which somebody asks for the application: what its process says under that number is another one.
+    /// Negotiations that somebody requested for the application: what its process says under the same number is another
+    /// one.
     asked: BTreeSet<(JobId, Run, NegotiationId)>,
 }
 
@@ -33,7 +33,7 @@ impl Agreement {
         }
     }
 
-    /// The application's end has changed.
+    /// Checks a change of the application's end.
     pub(super) fn ends_agree(
         &self,
         (job, run): (JobId, Run),
@@ -49,8 +49,8 @@ impl Agreement {
         };
         let key = (job, run, change.id);
         let Some(rms) = self.ends.get(&key).filter(|_| !self.asked.contains(&key)) else {
-            // Of what it has never heard, or has lost, the server can only say that it is unknown, or repeat the
-            // application's words.
+            // About a negotiation that it never heard of, or has lost, the server can only answer that it is unknown,
+            // or repeat the application's statement.
             let is_given_up = matches!(application.phase(), Phase::Ended(_));
             return if is_given_up { Ok(()) } else { wrong("and the server knows nothing of it".to_owned()) };
         };
@@ -68,7 +68,7 @@ impl Agreement {
     }
 }
 
-/// Is this what only the server can say?
+/// Returns whether only the server can say this.
 fn is_told(phase: Phase) -> bool {
     match phase {
         Phase::Accepted | Phase::Committing | Phase::Applied | Phase::Ended(_) => true,
@@ -80,7 +80,7 @@ fn is_told(phase: Phase) -> bool {
 
 fn agree(to: Phase, rms: &Dialogue, application: &Dialogue) -> bool {
     match to {
-        // It may have gone on, or failed, before the application heard of it.
+        // The negotiation may have continued, or failed, before the application was told.
         Phase::Accepted | Phase::Committing => match rms.phase() {
             Phase::Accepted | Phase::Committing | Phase::Applied | Phase::Ended(Ending::Failed) => {
                 rms.proposal() == application.proposal()
@@ -93,7 +93,7 @@ fn agree(to: Phase, rms: &Dialogue, application: &Dialogue) -> bool {
             rms.phase() == Phase::Applied && is_same
         }
         Phase::Ended(_) => {
-            // What both have forgotten, or the server alone, is unknown.
+            // A negotiation that both, or the server alone, have forgotten is unknown.
             let is_same = rms.phase() == to && rms.reason() == application.reason();
             is_same || application.reason() == Some(Reason::Unknown)
         }

@@ -1,4 +1,4 @@
-//! Whoever asks is answered once: with what is durable, or at once that the disk fails.
+//! Every call is answered once: with what is durable, or at once that the disk fails.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rms_core::server_loop::{Denial, Outbound};
 
 use super::{Rule, Violation};
 
-/// Who has asked the server that runs now, and was not answered.
+/// The calls to the present server that were not answered.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     waiting: BTreeSet<Ticket>,
@@ -18,12 +18,12 @@ impl Answers {
         self.waiting.insert(ticket);
     }
 
-    /// Nobody is answered by a server that is dead.
+    /// Forgets the calls to a server that has died.
     pub(super) fn server_died(&mut self) {
         self.waiting.clear();
     }
 
-    /// Something leaves the server; `is_behind` while something has come about that is not durable.
+    /// Checks a message of the server; `is_behind` while something has come about that is not durable.
     pub(super) fn leaves(&mut self, outbound: &Outbound, is_behind: bool) -> Result<(), Violation> {
         let (ticket, denial) = match outbound {
             Outbound::Answer { ticket, answer } => (Some(*ticket), answer.as_ref().err()),
@@ -47,7 +47,7 @@ impl Answers {
         }
     }
 
-    /// While the disk fails, after everything that was said to the server was heard.
+    /// Checks that no call waits while the disk fails, after all calls were handled.
     pub(super) fn nobody_waits(&self) -> Result<(), Violation> {
         match self.waiting.first() {
             Some(ticket) => Err(Rule::Answers.broken(format!("{ticket:?} was not told that the disk fails"))),

@@ -1,11 +1,12 @@
-//! Who asks for an application gets what he asked for, or as much of it as he said would do, and never pays more.
+//! A request for an application gets what was requested, or as much of it as the requester accepts, and never costs
+//! more.
 
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::JobId;
 
 use super::{Rule, Violation};
 
-/// `cluster_of` knows of which cluster a node is.
+/// Checks an outcome; `cluster_of` returns the cluster of a node.
 pub(crate) fn answers_the_ask<'a>(
     job: JobId,
     ask: &Ask,

@@ -1,4 +1,5 @@
-//! What a job's processes use of a node, nobody else may have: its cores count as its own until they keep off them.
+//! Cores of a node that a job's processes use belong to no other job: they count as the job's own until its processes
+//! have left them.
 
 use rms_core::State;
 use rms_core::state::job::Share;
@@ -26,8 +27,8 @@ pub(crate) fn used_is_kept(state: &State, nodes: &[ModelNode]) -> Result<(), Vio
                 Some(part) => beyond.remove_all(&part.cores),
                 None => beyond.remove_all(&Indices::below(started.cores_kept_on(*id, entry.inventory.cpus))),
             }
-            // What it lends is told at once, and its processes leave it by and by; those of a node that was given up count as
-            // ended, and stay until they are fenced.
+            // Lending is told at once, and the processes leave the cores gradually; those on a node that was given up
+            // count as ended, and stay until they are fenced.
             let is_given_up = started.shares.get(id) == Some(&Share::Ended);
             let lent = started.sharing.as_ref().filter(|sharing| sharing.awaited.contains(id) || is_given_up);
             if let Some(loan) = lent.and_then(|sharing| sharing.lent.get(id)) {

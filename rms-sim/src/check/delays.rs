@@ -1,5 +1,5 @@
-//! Nodes that are kept for a growth make nobody who waits start later than the tolerance allows: planned anew with and
-//! without them, by the facts alone.
+//! Nodes that are kept for a growth delay the start of no waiting job by more than the tolerance: planned anew with and
+//! without them, from the facts alone.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use rms_model::{JobId, Settings, Time};
 
 use super::{Rule, Violation};
 
-/// The state by the facts that were looked at.
+/// The state after the facts that were checked.
 #[derive(Debug)]
 pub(super) struct Delays {
     replay: Replay,
     now: Time,
-    /// Facts were written later than they came about: at what time they were planned is not known.
+    /// Whether facts were written later than they came about: the time at which they were planned is not known.
     is_late: bool,
 }
 
@@ -28,7 +28,7 @@ impl Delays {
         self.replay.state()
     }
 
-    /// The time at which facts were written that follow.
+    /// Sets the time at which the following facts were written.
     pub(super) fn at(&mut self, now: Time, is_late: bool) {
         self.now = now;
         self.is_late = is_late;
@@ -54,7 +54,7 @@ impl Delays {
         Ok(())
     }
 
-    /// Are more nodes kept than before? What replaces a node that was lost delays whom it delays.
+    /// Returns whether more nodes are kept than before. The replacement of a lost node may delay any job.
     fn gains(&self, fact: &Fact) -> bool {
         let Fact::NodesHeld { job, negotiation, nodes, grants: _ } = fact else { return false };
         let negotiations = self.state().jobs().get(job).and_then(|entry| entry.negotiations.as_ref());
@@ -64,7 +64,7 @@ impl Delays {
         nodes.len() > held
     }
 
-    /// When each job that waits would start, as far as anybody can say.
+    /// Returns when each waiting job would start, as far as that is known.
     fn estimates(&self) -> BTreeMap<JobId, Time> {
         let plan = plan(self.state(), self.now, Scope::Estimates);
         let estimate =

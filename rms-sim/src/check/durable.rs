@@ -1,4 +1,4 @@
-//! What was told is durable: acknowledged jobs and results are kept, and `restore(journal)` equals the state.
+//! What was told to others is durable: acknowledged jobs and results are kept, and `restore(journal)` equals the state.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use rms_model::{JobId, Run};
 
 use super::{Rule, Violation};
 
-/// A restart would change nothing.
+/// Checks that a restart would change nothing.
 pub(crate) fn restored_is_equal(restored: &State, state: &State, how: &str) -> Result<(), Violation> {
     if restored == state {
         return Ok(());
@@ -24,7 +24,7 @@ pub(crate) fn restored_is_equal(restored: &State, state: &State, how: &str) -> R
     Err(Rule::Durable.broken(format!("{how}, the state differs in jobs {jobs:?} and nodes {nodes:?}")))
 }
 
-/// A job whose submit was answered is in the journal.
+/// Checks that a job whose submit was answered is in the journal.
 pub(crate) fn acknowledged_jobs_are_kept(acknowledged: &BTreeSet<JobId>, facts: &[Fact]) -> Result<(), Violation> {
     let submitted = |fact: &Fact| match fact {
         Fact::JobSubmitted { job, .. } | Fact::LauncherSubscribed { job, .. } => Some(*job),
@@ -37,7 +37,7 @@ pub(crate) fn acknowledged_jobs_are_kept(acknowledged: &BTreeSet<JobId>, facts: 
     }
 }
 
-/// A result that a node has let go is in the journal, or nobody waits for it any more.
+/// Checks that a result that a node has removed is in the journal, or is no longer awaited.
 pub(crate) fn results_are_kept(forgotten: &[(String, JobId, Run, u32)], durable: &State) -> Result<(), Violation> {
     for (node, job, run, joined) in forgotten {
         let Some(entry) = durable.jobs().get(job).filter(|entry| entry.run == *run) else { continue };
@@ -45,7 +45,7 @@ pub(crate) fn results_are_kept(forgotten: &[(String, JobId, Run, u32)], durable:
         let share = entry.started().and_then(|started| started.shares.get(&id?).copied());
         let evolved = entry.started().and_then(|started| started.evolved.as_ref());
         let place = evolved.and_then(|evolved| evolved.places.get(&id?));
-        // An evolving application that has the node again is at another time there.
+        // An evolving application that has the node again has a later entry there.
         if place.is_some_and(|place| place.joined > *joined) {
             continue;
         }

@@ -7,13 +7,13 @@ use rms_model::{Outcome, Policy, Time};
 
 use super::{Rule, Violation};
 
-/// Plans with and without the last application, and compares what all others got.
+/// Plans with and without the last application, and compares the results of all others.
 pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<(), Violation> {
     let with = plan(state, now, Scope::Views);
     starts_agree(state, now, &with.placements)?;
     match state.settings().policy {
         Policy::Views | Policy::Fcfs | Policy::Slowdown => {}
-        // What starts behind the first of the queue, and what was promised to others, changes views.
+        // Jobs that start behind the first of the queue, and promises to others, change views.
         Policy::Easy | Policy::Conservative => return Ok(()),
     }
     let Some(last) = with.placements.last() else { return Ok(()) };
@@ -26,7 +26,7 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
     others_are_as_without(&with.placements, &without.placements)
 }
 
-/// What moves up behind the others, into the queue depth, is not looked at.
+/// Compares the others' placements. Jobs that move into the queue depth behind them are ignored.
 pub(super) fn others_are_as_without(with: &[Placement], without: &[Placement]) -> Result<(), Violation> {
     let Some((last, before)) = with.split_last() else { return Ok(()) };
     let after = without.get(..before.len()).unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn others_are_as_without(with: &[Placement], without: &[Placement]) -
     Ok(())
 }
 
-/// The short pass that starts jobs and the long one that estimates agree on who starts.
+/// Checks that the short pass that starts jobs and the long one that estimates start the same jobs.
 fn starts_agree(state: &State, now: Time, estimated: &[Placement]) -> Result<(), Violation> {
     same_starts(&plan(state, now, Scope::Starts).placements, estimated)
 }

@@ -9,36 +9,36 @@ use rms_model::{ClusterId, Indices, JobId, NodeId, NodeLink, Settings, Span, Tim
 
 use super::{Rule, Violation};
 
-/// Cores of a node; `None`: all of it.
+/// Cores of a node; `None`: the whole node.
 type Part = Option<Indices>;
 
 fn are_apart(one: &Part, other: &Part) -> bool {
     matches!((one, other), (Some(one), Some(other)) if one.is_disjoint(other))
 }
 
-/// Who holds which node since when, and until when its ghost must keep it.
+/// Which job holds which node since when, and until when its ghost must keep it.
 #[derive(Debug)]
 pub(super) struct Ghosts {
-    /// As they were set last.
+    /// The present settings.
     settings: Settings,
     clusters: BTreeMap<ClusterId, String>,
     /// Which cluster a node belongs to.
     home: BTreeMap<NodeId, ClusterId>,
     held: BTreeMap<JobId, Vec<NodeId>>,
     kept: BTreeMap<(NodeId, JobId), (Part, Time)>,
-    /// What jobs have of nodes that they share.
+    /// The cores of shared nodes that jobs hold.
     parts: BTreeMap<(NodeId, JobId), Indices>,
-    /// Nodes of the ghosts of jobs that are there.
+    /// The nodes of present ghosts, by job.
     ghosts: BTreeMap<JobId, Vec<NodeId>>,
-    /// Nodes that are kept for what is negotiated.
+    /// Nodes that are kept for negotiations.
     promised: BTreeMap<(JobId, NegotiationId), Vec<NodeId>>,
-    /// Nodes that running jobs have given back and of which no ghost was told.
+    /// Nodes that running jobs have given back and for which no ghost was reported.
     given_back: BTreeMap<NodeId, JobId>,
-    /// Jobs that are inside others, or have somebody inside them.
+    /// Jobs that are guests of others, or have guests.
     sharing: BTreeSet<JobId>,
     /// Nodes on which no process of a job is left.
     empty: BTreeSet<(JobId, NodeId)>,
-    /// Nobody could ask for these, so they are not kept.
+    /// Lost nodes. No launcher could ask for them, so they are not kept.
     lost: BTreeSet<NodeId>,
 }
 
@@ -60,24 +60,24 @@ impl Ghosts {
         }
     }
 
-    /// How long a node is kept after its application is done.
+    /// Returns how long a node is kept after its application is done.
     fn fair_start(&self, node: NodeId) -> Span {
         let cluster = self.home.get(&node).and_then(|cluster| self.clusters.get(cluster));
         cluster.map_or(self.settings.fair_start, |cluster| self.settings.fair_start_of(cluster))
     }
 
-    /// Has anybody but this job something of the node?
+    /// Returns whether another job has a part of the node.
     fn is_shared(&self, node: NodeId, job: JobId) -> bool {
         let held = self.held.iter().chain(&self.ghosts).filter(|(other, _)| **other != job).map(|(_, nodes)| nodes);
         held.chain(self.promised.values()).any(|nodes| nodes.contains(&node))
     }
 
-    /// Next it must be told that ghosts keep these nodes, which the job has left.
+    /// Expects the report that ghosts keep these nodes, which the job has left.
     fn expect_ghosts(&mut self, job: JobId, nodes: &[NodeId]) {
         if self.settings.ghosts != GhostRule::Always {
             return;
         }
-        // Of one that others have something of, only a part was given back, which nobody keeps.
+        // Of a shared node only a part was given back, and no ghost keeps it.
         let kept = nodes.iter().filter(|node| {
             !self.fair_start(**node).is_zero() && !self.lost.contains(node) && !self.is_shared(**node, job)
         });
@@ -85,7 +85,7 @@ impl Ghosts {
         self.given_back.extend(kept);
     }
 
-    /// The server was started: what it was about to tell is lost.
+    /// Handles a start of the server: reports that it was about to make are lost.
     pub(super) fn restarted(&mut self) {
         self.given_back.clear();
     }
@@ -134,7 +134,7 @@ impl Ghosts {
             };
         }
         if let Fact::CoresSet { job, cores, .. } = fact {
-            // Which of them are kept depends on how far the agents have come: here none are.
+            // Which of them are kept depends on how far the agents are: here none are.
             self.parts.extend(cores.iter().map(|(node, _)| ((*node, *job), Indices::default())));
         }
         if let Fact::NodesHeld { job, negotiation, nodes, .. } = fact {
@@ -158,7 +158,7 @@ impl Ghosts {
             self.empty.retain(|(of, node)| of != job || !gained.contains(node));
             let held = self.held.entry(*job).or_default();
             held.extend(gained.iter().copied());
-            // Where no process is left any more, a node that is freed is free at once.
+            // A node that is freed is free at once if no process is left on it.
             held.retain(|node| !freed.contains(node) || !self.empty.contains(&(*job, *node)));
         }
         if let Fact::NodesFreed { job, nodes } = fact {
@@ -197,7 +197,7 @@ impl Ghosts {
             let nodes = self.held.remove(&record.job).unwrap_or_default();
             self.parts.retain(|(_, of), _| *of != record.job || !self.sharing.contains(of));
             if self.sharing.remove(&record.job) {
-                // Others are on its nodes, and whoever leaves one of them last leaves a ghost there.
+                // Other jobs are on its nodes; the last one to leave a node leaves a ghost there.
                 if *ghost_until != told {
                     let what = format!("job {}, which shares its nodes, has a ghost until {ghost_until:?}", record.job);
                     return Err(Rule::Ghost.broken(what));

@@ -1,4 +1,4 @@
-//! What is offered is held, once, and nothing else is: computed anew from the dialogues that are written down (002, and
+//! Exactly what is offered is held, and only once: computed anew from the stored dialogues (002, and
 //! `docs/negotiation.md`: the server holds what it offers).
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::{Rule, Violation};
 pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
     let mut holders: BTreeMap<NodeId, JobId> = BTreeMap::new();
     for (job, entry) in state.jobs() {
-        // Who shares nodes has parts of its own there, which the state's own check compares.
+        // A job that shares nodes has its own parts there, which the state's own check compares.
         let is_alone = |node: &NodeId| {
             let known = state.nodes().get(node);
             known.is_some_and(|known| entry.part_of(*node, &known.inventory).is_none())
@@ -44,7 +44,8 @@ pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The fewest and the most nodes of a cluster that must be kept, so that an accept of whatever stands can be kept.
+/// Returns the fewest and the most nodes of a cluster that must be held, so that an accept of any standing proposal can
+/// be kept.
 fn promised(negotiation: &Negotiation, cluster: ClusterId) -> (u64, u64) {
     let promised = negotiation.dialogue.promised().filter(|template| template.direction() == Direction::Grow);
     match promised.filter(|_| !negotiation.is_handed_over) {
@@ -57,7 +58,7 @@ fn of_cluster<'a>(items: impl Iterator<Item = &'a Item>, cluster: ClusterId) -> 
     items.filter(move |item| item.is_live() && item.resource == Resource::Nodes(cluster)).map(|item| item.quantity.0)
 }
 
-/// Of alternatives only one will be taken.
+/// Counts only one of several alternatives.
 fn fewest(template: &Template, cluster: ClusterId) -> u64 {
     let of_set = |(set, rule): (usize, &SetRule)| {
         let members = template.items().iter().filter(|item| usize::from(item.set) == set);

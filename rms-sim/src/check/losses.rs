@@ -1,4 +1,4 @@
-//! Who can go on without a node that is lost does, with its least at least; nobody else does.
+//! A job that can go on without a lost node does so, with at least its minimum of nodes; no other job does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,15 @@ use super::{Rule, Violation};
 
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// The least that each application has declared itself.
+    /// The minimum that each application has declared itself.
     declared: BTreeMap<JobId, u32>,
-    /// What has ended before its node was freed: a node that was lost on its way to a job is no loss of it.
+    /// What ended before its node was freed: a node that was lost on its way to a job is not a loss of the job.
     ended: BTreeSet<(JobId, NodeId)>,
 }
 
 impl Losses {
-    /// `then` is what held with this fact and without those that were written after it in the same instant.
+    /// Checks a durable fact; `then` is the state with this fact and without those that were written after it in the
+    /// same instant.
     pub(super) fn durable(&mut self, fact: &Fact, then: &State) -> Result<(), Violation> {
         match fact {
             Fact::LimitsDeclared { job, declared } => {
@@ -67,7 +68,7 @@ impl Losses {
         }
     }
 
-    /// A farm of any size is ended by a loss only if that leaves too few.
+    /// Checks the end of a farm: a loss ends a farm of any size only if too few nodes are left.
     fn ends(&self, job: JobId, then: &State) -> Result<(), Violation> {
         let malleable = then.jobs().get(&job).and_then(|entry| entry.spec.malleable.as_ref());
         let is_farm = |malleable: &&Malleable| {
@@ -89,7 +90,7 @@ impl Losses {
     }
 }
 
-/// Nodes that it has, has not been told to leave, and that are not lost.
+/// Counts the nodes that the job has, has not been told to leave, and that are not lost.
 fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
     let Some(started) = then.jobs().get(&job).and_then(|entry| entry.started()) else { return 0 };
     let is_going = |node: &NodeId| {
@@ -101,7 +102,7 @@ fn n_staying(job: JobId, freed: &[NodeId], then: &State) -> u32 {
     started.nodes.iter().filter(stays).count() as u32
 }
 
-/// An admin has taken it down: what ran there is as lost.
+/// Returns whether an admin has taken the node down: what ran there counts as lost.
 fn is_down(then: &State, node: NodeId) -> bool {
     then.nodes().get(&node).is_some_and(|entry| matches!(entry.admin, NodeAdmin::Down { .. }))
 }

@@ -1,4 +1,4 @@
-//! What must never happen, whatever fails: one rule a file. They look at facts and at real processes.
+//! Rules that must hold whatever fails, one per file. They check facts and real processes.
 
 mod accepts;
 mod agreement;
@@ -47,7 +47,7 @@ pub(crate) use views::held_as_planned;
 use crate::node::ModelNode;
 use crate::supervisor::Supervisor;
 
-/// A rule that was broken, and how.
+/// A broken rule, and how it was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{rule}: {what}")]
 pub struct Violation {
@@ -82,7 +82,7 @@ pub enum Rule {
     Answers,
     /// [`State::check`].
     State,
-    /// The core wants the same instant again and again.
+    /// The core asks for the same instant again and again.
     Spin,
 }
 
@@ -139,12 +139,12 @@ pub struct Checks {
     answers: answers::Answers,
     /// Jobs whose submit was answered.
     pub(crate) acknowledged: BTreeSet<JobId>,
-    /// Results that nodes have let go since somebody last looked.
+    /// Results that nodes have removed since the last check.
     pub(crate) forgotten: Vec<(String, JobId, Run, u32)>,
 }
 
 impl Checks {
-    /// For a new system with these settings.
+    /// Creates the checkers of a new system with these settings.
     pub(crate) fn new(settings: Settings) -> Checks {
         Checks {
             runs: runs::Runs::default(),
@@ -163,7 +163,7 @@ impl Checks {
         }
     }
 
-    /// A node's agent has ordered processes.
+    /// Notes that a node's agent has ordered processes.
     pub(crate) fn starting(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ impl Checks {
         self.runs.starting(now, node, wanted)
     }
 
-    /// A node's agent has let go of what it kept of a job.
+    /// Notes that a node's agent has removed what it kept of a job.
     pub(crate) fn forgotten(
         &mut self,
         node: &str,
@@ -191,7 +191,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Processes on a node have really ended, whether or not anybody was told.
+    /// Notes that processes on a node have really ended, whether or not that was reported.
     pub(crate) fn ended(&mut self, node: &str, report: &JobReport) {
         match &report.status {
             JobStatus::Ended { exit, .. } => self.truth.ended(node, report.job, report.run, exit.clone()),
@@ -199,19 +199,19 @@ impl Checks {
         }
     }
 
-    /// The machine went down under the processes.
+    /// Notes that the machine went down under the processes.
     pub(crate) fn vanished(&mut self, node: &str, job: JobId, run: Run) {
         let reason = "the node was restarted".to_owned();
         self.truth.ended(node, job, run, NodeExit::Vanished { reason });
     }
 
-    /// The server was started, or cannot write: what is due now is late.
+    /// Notes that the server was started, or cannot write: what is due now is late.
     pub(crate) fn hindered(&mut self, now: Time) {
         self.stages.hindered(now);
         self.ghosts.restarted();
     }
 
-    /// The application's end of a negotiation has changed.
+    /// Checks a change of the application's end of a negotiation.
     pub(crate) fn ends_agree(
         &self,
         execution: (JobId, Run),
@@ -221,12 +221,12 @@ impl Checks {
         self.agreement.ends_agree(execution, change, application)
     }
 
-    /// When what becomes durable next was written, and whether some of it had come about before.
+    /// Sets when the following facts were written, and whether some of them had come about before.
     pub(crate) fn at(&mut self, now: Time, is_late: bool) {
         self.delays.at(now, is_late);
     }
 
-    /// Somebody waits for an answer of the server that runs now.
+    /// Notes a call that waits for an answer of the present server.
     pub(crate) fn asked(&mut self, ticket: Ticket) {
         self.answers.asked(ticket);
     }
@@ -235,12 +235,12 @@ impl Checks {
         self.answers.server_died();
     }
 
-    /// Something leaves the server; `is_behind` while something has come about that is not durable.
+    /// Checks a message of the server; `is_behind` while something has come about that is not durable.
     pub(crate) fn leaves(&mut self, outbound: &Outbound, is_behind: bool) -> Result<(), Violation> {
         self.answers.leaves(outbound, is_behind)
     }
 
-    /// Everybody who asked was told that the disk fails.
+    /// Checks that all callers were told that the disk fails.
     pub(crate) fn nobody_waits(&self) -> Result<(), Violation> {
         self.answers.nobody_waits()
     }
@@ -249,17 +249,17 @@ impl Checks {
         self.truth.cancel_ordered(job);
     }
 
-    /// A launcher has said that it is done; whether it was heard is another question.
+    /// Notes that a launcher has reported that it is done, whether or not it was received.
     pub(crate) fn finish_said(&mut self, job: JobId, code: i32) {
         self.truth.finish_said(job, code);
     }
 
-    /// The launcher of this application does not keep to the rules.
+    /// Notes that the launcher of this application breaks the rules.
     pub(crate) fn breaks_rules(&mut self, job: JobId) {
         self.truth.breaks_rules(job);
     }
 
-    /// A fact has become durable; `state` is what holds with it.
+    /// Checks a fact that has become durable; `state` includes it.
     pub(crate) fn durable(&mut self, fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         self.ghosts.durable(fact)?;
         self.stages.durable(fact, state)?;
@@ -275,18 +275,18 @@ impl Checks {
         self.truth.durable(fact)
     }
 
-    /// Looks at processes.
+    /// Checks the cores of processes.
     pub(crate) fn nobody_is_slowed(&self, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         self.slowed.keeps_cores(state, nodes)
     }
 
-    /// How often a job was done, by the journal.
+    /// Returns how often a job was done, according to the journal.
     pub(crate) fn n_done(&self, job: JobId) -> u32 {
         self.runs.n_done(job)
     }
 }
 
-/// Did the processes end by themselves?
+/// Returns whether the processes ended by themselves.
 fn is_natural(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::OutOfMemory => true,

@@ -1,5 +1,5 @@
-//! No core of a node has processes of two jobs at once, not even ending ones (001, §5.1: nodes are allocated exclusively;
-//! where jobs share them, cores are).
+//! No core of a node has processes of two jobs at once, not even ending ones (001, §5.1: nodes are allocated
+//! exclusively; where jobs share them, cores are).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rms_model::{JobId, Run};
 use super::{Rule, Violation};
 use crate::supervisor::{Supervisor, cores_of};
 
-/// [`rms_core::State::check`] holds the books to this rule; here it is the processes.
+/// Checks the processes; [`rms_core::State::check`] checks this rule for the state.
 pub(super) fn starts_alone(
     node: &str,
     wanted: &DesiredJob,

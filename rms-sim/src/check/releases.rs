@@ -1,4 +1,5 @@
-//! Nodes that were given back are free only when their processes are gone, and they do go: who stays is killed.
+//! Nodes that were given back are free only when their processes are gone, and they do go: processes that stay are
+//! killed.
 
 use rms_core::{Fact, State};
 use rms_model::{JobId, NodeId, Span, Time};
@@ -6,12 +7,12 @@ use rms_model::{JobId, NodeId, Span, Time};
 use super::{Rule, Violation};
 use crate::node::ModelNode;
 
-/// The books say that nodes are free of a job: so they are.
+/// Checks that nodes that the state frees of a job have no processes of it.
 pub(super) fn are_clear(fact: &Fact, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
     let Fact::NodesFreed { job, nodes: freed } = fact else { return Ok(()) };
     let Some(run) = state.jobs().get(job).map(|entry| entry.run) else { return Ok(()) };
     for node in freed {
-        // What happens on a node that cannot be reached nobody knows; it is fenced when it comes back.
+        // The processes on an unreachable node are unknown; it is fenced when it comes back.
         let Some(entry) = state.nodes().get(node).filter(|entry| entry.is_connected()) else { continue };
         let model = nodes.iter().find(|model| model.name == entry.name);
         let has_processes = model.is_some_and(|model| model.alive().contains(&(*job, run)));
@@ -25,8 +26,8 @@ pub(super) fn are_clear(fact: &Fact, state: &State, nodes: &[ModelNode]) -> Resu
     Ok(())
 }
 
-/// When nothing breaks any more: nobody stays on nodes that it was asked to leave, or has left, for longer than settings
-/// allow.
+/// Checks when nothing breaks any more that no job stays on nodes that it was asked to leave, or has left, for longer
+/// than the settings allow.
 pub(crate) fn nobody_overstays(state: &State, now: Time) -> Result<(), Violation> {
     let settings = state.settings();
     for (job, entry) in state.jobs() {
@@ -50,5 +51,5 @@ fn overstays(job: JobId, node: NodeId, since: Time, now: Time) -> Violation {
     Rule::Promises.broken(format!("job {job} was to leave node {node} at {since:?}, and has not at {now:?}"))
 }
 
-/// For what settings do not say: warnings, and the ways of messages.
+/// An allowance for what settings do not limit: warnings, and the transit of messages.
 const SLACK: Span = Span::from_mins(2);

@@ -1,4 +1,5 @@
-//! Nothing runs twice: an execution starts once on each of its nodes, and a new one only when the old is fenced.
+//! Nothing runs twice: an execution starts once on each of its nodes, and a new one starts only when the old one is
+//! fenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +13,9 @@ use crate::node::ModelNode;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// Every start of processes there ever was.
+    /// All starts of processes so far.
     starts: BTreeMap<(JobId, Run, String, u32), Time>,
-    /// Jobs that may start again after a node was lost.
+    /// Jobs that may start again after the loss of a node.
     may_requeue: BTreeSet<JobId>,
     n_done: BTreeMap<JobId, u32>,
 }
@@ -24,7 +25,8 @@ impl Runs {
         self.starts_once(now, node, wanted.job, wanted.run, wanted.joined())
     }
 
-    /// A node that an evolving application freed may come again, as of a later generation of its nodes.
+    /// Checks that an execution starts once on a node. A node that an evolving application freed may return, with a
+    /// later generation of its nodes.
     fn starts_once(&mut self, now: Time, node: &str, job: JobId, run: Run, joined: u32) -> Result<(), Violation> {
         match self.starts.insert((job, run, node.to_owned(), joined), now) {
             Some(before) => Err(Rule::Runs.broken(format!(
@@ -66,7 +68,7 @@ impl Runs {
             for (there, old) in node.alive() {
                 let is_older = there == job && old < run;
                 let books = state.nodes().values().find(|entry| entry.name == node.name);
-                // A node that cannot be reached cannot be cleared either; it is when it comes back.
+                // An unreachable node cannot be cleared either; it is cleared when it comes back.
                 let is_fenced = books.is_none_or(|entry| !entry.is_connected() || entry.stale.contains(&(job, old)));
                 if is_older && !is_fenced {
                     let node = &node.name;

@@ -1,4 +1,4 @@
-//! An application is offered nothing that it has said to be of no use, and has what was agreed when it is ready.
+//! An application is offered nothing that it has declared useless, and has what was agreed when it is ready.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::{Rule, Violation};
 #[derive(Debug, Default)]
 pub(super) struct SizesAgreed {
     limits: BTreeMap<JobId, Declared>,
-    /// Nodes of all clusters, as far as the facts have come: the state may be further.
+    /// The number of nodes in all clusters after the checked facts: the state may be further.
     n_nodes: BTreeMap<JobId, u64>,
 }
 
 impl SizesAgreed {
-    /// `then` is what held with this fact and without those that were written after it in the same instant; `state` with
-    /// all of them.
+    /// Checks a durable fact; `then` is the state with this fact and without those that were written after it in the
+    /// same instant; `state` is the one with all of them.
     pub(super) fn durable(&mut self, fact: &Fact, then: &State, state: &State) -> Result<(), Violation> {
         match fact {
             Fact::JobSubmitted { job, spec, .. } => {
@@ -48,7 +48,7 @@ impl SizesAgreed {
             }
             Fact::DialogueChanged { job, at, dialogue, .. } => {
                 let negotiations = then.jobs().get(job).and_then(|entry| entry.negotiations.as_deref());
-                // What was lent is asked back when its time is over, whatever the application would keep.
+                // What was lent is demanded back when its time is over, whatever the application wants to keep.
                 if !negotiations.is_some_and(|negotiations| negotiations.loans.iter().any(|loan| loan.until <= *at)) {
                     self.offered(*job, dialogue)?;
                 }
@@ -58,7 +58,7 @@ impl SizesAgreed {
         }
     }
 
-    /// The first word of the server: within the limits of the application, which are those of all of its nodes.
+    /// Checks that the server's first offer is within the limits of the application, which apply to all of its nodes.
     fn offered(&self, job: JobId, dialogue: &Dialogue) -> Result<(), Violation> {
         let is_first = dialogue.phase() == Phase::Offered(Side::Rms);
         let Some((template, limits)) = dialogue.proposal().filter(|_| is_first).zip(self.limits.get(&job)) else {
@@ -69,7 +69,7 @@ impl SizesAgreed {
             let n_nodes = self.n_nodes.get(&job).copied().unwrap_or(0);
             let elsewhere = n_nodes.saturating_sub(item.held.0);
             let total = elsewhere + item.total(template.direction(), item.quantity).unwrap_or(0);
-            // Nodes that were lost, or lent, may have taken it out of its limits.
+            // Lost or lent nodes may have taken it out of its limits.
             let was_within = within(limits, elsewhere + item.held.0);
             if was_within && !within(limits, total) {
                 let id = dialogue.id();
@@ -84,7 +84,7 @@ fn within(limits: &Declared, total: u64) -> bool {
     u64::from(limits.least) <= total && total <= u64::from(limits.most)
 }
 
-/// When it is ready, nodes that came are there, and nodes that went are not.
+/// Checks when it is ready that nodes that came are there, and nodes that went are not.
 fn is_ready(job: JobId, dialogue: &Dialogue, state: &State) -> Result<(), Violation> {
     let entry = state.jobs().get(&job).filter(|_| dialogue.phase() == Phase::Applied);
     let Some((entry, template)) = entry.zip(dialogue.proposal()) else { return Ok(()) };
@@ -96,7 +96,7 @@ fn is_ready(job: JobId, dialogue: &Dialogue, state: &State) -> Result<(), Violat
     }
     let id = dialogue.id();
     let n_agreed: u64 = agreed.values().sum();
-    // Of what was removed since nobody knows the cluster.
+    // The cluster of a node that was removed since is unknown.
     let known = nodes.iter().filter_map(|node| state.nodes().get(node));
     let are_right = agreed
         .iter()
@@ -105,7 +105,7 @@ fn is_ready(job: JobId, dialogue: &Dialogue, state: &State) -> Result<(), Violat
         return Err(Rule::Sizes.broken(format!("job {job}, {id}: {agreed:?} was agreed, and {nodes:?} changed hands")));
     }
     let is_true = match template.direction() {
-        // What it has it may have lost or given back in the same instant.
+        // The application may have lost nodes or given them back in the same instant.
         Direction::Grow => true,
         Direction::Shrink => {
             let leaving = entry.leaving();

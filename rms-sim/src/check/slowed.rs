@@ -1,4 +1,4 @@
-//! Whoever did not say that it shares has all the cores that it began with, to its end (004, §3.3).
+//! A job that did not agree to share keeps all the cores that it began with, to its end (004, §3.3).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rms_model::{Indices, JobId, NodeId, Run};
 use super::{Rule, Violation};
 use crate::node::ModelNode;
 
-/// What jobs were granted when they began.
+/// The grants of jobs at their start.
 #[derive(Debug, Default)]
 pub(super) struct Slowed {
     granted: BTreeMap<(JobId, Run), BTreeMap<NodeId, Indices>>,
@@ -34,7 +34,7 @@ impl Slowed {
         Ok(())
     }
 
-    /// The processes, not the books. Who may change its size gives cores back of its own accord.
+    /// Checks the processes, not the state. A job that may change its size gives cores back of its own accord.
     pub(super) fn keeps_cores(&self, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         for node in nodes {
             let Some((id, known)) = state.nodes().iter().find(|(_, known)| known.name == node.name) else { continue };

@@ -1,5 +1,5 @@
-//! Evolving applications get what they were promised: each stage in its order, with its nodes, for at least its time, and
-//! no later than its expand limit and the documented grace allow.
+//! Evolving applications get what they were promised: each stage in its order, with its nodes, for at least its time,
+//! and no later than its expand limit and the documented grace allow.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,14 @@ use super::{Rule, Violation};
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     courses: BTreeMap<JobId, Course>,
-    /// The supervisors of these end them then at the earliest, by the shortest course that they may have been told of.
+    /// The earliest time at which the supervisors of these jobs end them, by the shortest course that they may have
+    /// been told of.
     limits: BTreeMap<JobId, Time>,
-    /// When the server last could not do what was due: it was down, or its disk was.
+    /// When the server last could not do what was due: it was down, or its disk failed.
     hindered: Option<Time>,
-    /// The longest that those may have taken who left the nodes.
+    /// The longest time that jobs may have taken to leave the nodes.
     longest_grace: Span,
-    /// The longest that a server waits for the agents when it was started: until then it gives nobody up.
+    /// The longest time that a started server waits for the agents: until then it gives up no node.
     longest_absence: Span,
 }
 
@@ -41,7 +42,7 @@ impl Stages {
             Fact::StageEntered { job, at, gained, freed, course, grants: _ } => {
                 self.limit(*job, course, state);
                 let before = self.courses.insert(*job, (**course).clone());
-                // What others come to by negotiation is looked at elsewhere.
+                // Changes by negotiation are checked elsewhere.
                 if !is_evolving(*job, state) {
                     return Ok(());
                 }
@@ -69,8 +70,8 @@ impl Stages {
         self.limits.remove(&job);
     }
 
-    /// Supervisors that do not hear of a later course keep to an earlier one: they wait for stages that are as late as
-    /// they may be, and for the longest wall time at the most.
+    /// Computes how long supervisors that are not told of a later course keep to an earlier one: they wait for stages
+    /// that are as late as they may be, but at most for the longest wall time.
     fn limit(&mut self, job: JobId, course: &Course, state: &State) {
         let Some(started) = state.jobs().get(&job).and_then(|entry| entry.started()) else { return };
         let longest = started.at + state.settings().max_wall;
@@ -79,8 +80,9 @@ impl Stages {
         *earliest = limit.min(*earliest);
     }
 
-    /// A course ends when it is over, when its next stage was too late, or when its supervisors have waited for as long as
-    /// they were told: they do so without a server, too, and what it enters when it is back comes too late for them.
+    /// Checks that a course ends when it is over, when its next stage was too late, or when its supervisors have waited
+    /// for as long as they were told: they do so without a server, too, and a stage that the server enters on its
+    /// return comes too late for them.
     fn ends(&self, job: JobId, at: Time, outcome: &Outcome, course: &Course) -> Result<(), Violation> {
         let is_early = match outcome {
             Outcome::WallTime => at < course.end() && self.limits.get(&job).is_none_or(|limit| at < *limit),
@@ -127,7 +129,7 @@ impl Stages {
     }
 }
 
-/// Was it submitted with stages?
+/// Returns whether the job was submitted with stages.
 fn is_evolving(job: JobId, state: &State) -> bool {
     state.jobs().get(&job).is_some_and(|entry| entry.spec.evolving.is_some())
 }

@@ -1,4 +1,4 @@
-//! What the tests of several rules are made of.
+//! Helpers for the tests of several rules.
 
 mod objections;
 
@@ -6,7 +6,7 @@ use rms_model::{JobRecord, Labels, NodeId, Outcome, Owner, Request, Span};
 
 use super::*;
 
-/// Run 1 of a job that ends on the node `a1`.
+/// Returns the record of run 1 of a job that ends on the node `a1`.
 pub(crate) fn record(job: JobId, outcome: Outcome) -> JobRecord {
     JobRecord {
         labels: Labels::named("model"),

@@ -1,11 +1,12 @@
-//! Every negotiation ends in its time: once a proposal has lapsed, or what was agreed is overdue, the server has ended it.
+//! Every negotiation ends in its time: once a proposal has lapsed, or what was agreed is overdue, the server has ended
+//! it.
 
 use rms_core::State;
 use rms_model::Time;
 
 use super::{Rule, Violation};
 
-/// The server has just done all that it wanted to do now. `next` is when it wants to be asked again.
+/// Checks the server after it has done all that was due now. `next` is when it asks to be called again.
 pub(crate) fn nothing_is_overdue(state: &State, now: Time, next: Option<Time>) -> Result<(), Violation> {
     for (job, entry) in state.jobs() {
         for negotiation in entry.negotiations.iter().flat_map(|negotiations| negotiations.open()) {

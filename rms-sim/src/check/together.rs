@@ -1,10 +1,10 @@
-//! Who asked for nodes that follow one another begins on such ones (004, §3.2.4).
+//! A job that asked for contiguous nodes starts on such nodes (004, §3.2.4).
 
 use rms_core::{Fact, State};
 
 use super::{Rule, Violation};
 
-/// `then` is what held with this fact.
+/// Checks a durable fact; `then` is the state with it.
 pub(super) fn durable(fact: &Fact, then: &State) -> Result<(), Violation> {
     let Fact::JobStarted { job, nodes, .. } = fact else { return Ok(()) };
     let is_contiguous = then.jobs().get(job).is_some_and(|entry| entry.spec.resources.contiguous);

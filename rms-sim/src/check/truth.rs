@@ -1,4 +1,4 @@
-//! What history says of a job is how its processes really ended, though the report came late or twice.
+//! The history says how a job's processes really ended, even if a report came late or twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,33 +12,34 @@ use super::{Rule, Violation, is_natural};
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     exits: BTreeMap<(JobId, Run), BTreeMap<String, NodeExit>>,
-    /// Somebody wanted these cancelled.
+    /// Jobs whose cancellation was requested.
     cancels: BTreeSet<JobId>,
-    /// Jobs whose nodes have changed, or are going to: the server ends them when their course is over, or a stage too late.
+    /// Jobs whose nodes have changed, or are going to: the server ends them when their course is over, or a stage is
+    /// too late.
     evolving: BTreeSet<JobId>,
-    /// Jobs whose nodes change by negotiation: those that came late are ended with the first ones.
+    /// Jobs whose nodes change by negotiation: nodes that came late are ended with the first ones.
     malleable: BTreeSet<JobId>,
     /// Jobs that have announced their stages.
     with_profile: BTreeSet<JobId>,
-    /// When those with a course have to end.
+    /// When jobs with a course have to end.
     ends: BTreeMap<JobId, Time>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
-    /// What launchers do with their nodes: nothing through the agents, at first.
+    /// How launchers use their nodes: at first without the agents.
     by_launcher: BTreeMap<JobId, Launched>,
     names: BTreeMap<NodeId, String>,
     /// Nodes that were given up at some time.
     given_up: BTreeSet<String>,
 }
 
-/// What is known of the launcher of an application.
+/// What is known of an application's launcher.
 #[derive(Debug, Default)]
 struct Launched {
-    /// It had processes started.
+    /// Whether it had processes started by the agents.
     has_work: bool,
     was_away: bool,
     breaks_rules: bool,
-    /// With which codes it has said that it is done.
+    /// The exit codes with which it has reported that it is done.
     codes: BTreeSet<i32>,
 }
 
@@ -51,7 +52,7 @@ impl Truth {
         self.by_launcher.entry(job).or_default().breaks_rules = true;
     }
 
-    /// Outcomes of which no process knows. `None`: its processes are to be asked.
+    /// Judges outcomes that no process knows. `None`: its processes decide.
     fn by_launcher(&self, record: &JobRecord) -> Option<bool> {
         let launcher = self.by_launcher.get(&record.job)?;
         let over = |started: rms_model::Time| started + record.request.wall <= record.ended;
@@ -97,7 +98,7 @@ impl Truth {
                 self.with_profile.insert(*job);
             }
         }
-        // Somebody has asked for nodes for it.
+        // Nodes were requested for the job.
         if let Fact::StageEntered { job, .. } = fact
             && !self.with_profile.contains(job)
         {
@@ -153,12 +154,12 @@ impl Truth {
             }
             Outcome::Signaled { signal } => any(&|exit| *exit == NodeExit::Signaled { signal: *signal }),
             Outcome::Cancelled { by: _ } => self.cancels.contains(&record.job),
-            // Its supervisors may not have heard in time that it has more of it.
+            // Its supervisors may not have been told in time that it has more wall time.
             Outcome::WallTime if self.malleable.contains(&record.job) => {
                 let is_over = self.ends.get(&record.job).is_some_and(|end| *end <= record.ended);
                 is_over || any(&|exit| *exit == NodeExit::WallTime)
             }
-            // Whether it was time is looked at where its stages are.
+            // Whether the time was over is checked with its stages.
             Outcome::WallTime | Outcome::StageLate { .. } if self.evolving.contains(&record.job) => true,
             Outcome::WallTime => any(&|exit| *exit == NodeExit::WallTime),
             Outcome::NodeLost { node } => {
@@ -186,12 +187,12 @@ impl Truth {
     }
 }
 
-/// How it may end on a node of a malleable application that was done on its first one.
+/// Returns whether a node of a malleable application that was done on its first node may have ended this way.
 fn may_come_late(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { code } => *code == 0,
         NodeExit::Ordered | NodeExit::Overstayed => true,
-        // It was being ended when its node went down.
+        // The job was being ended when its node went down.
         NodeExit::Vanished { .. } | NodeExit::Unsupervised { .. } => true,
         NodeExit::OutOfMemory | NodeExit::Violated { .. } => false,
         NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::WallTime => false,

@@ -1,4 +1,4 @@
-//! Views converge: once nothing happens, what each launcher holds is what the plan says (001, §4.1 and §5.3.2).
+//! Views converge: once nothing happens, each launcher's view is that of the plan (001, §4.1 and §5.3.2).
 
 use rms_api::subscription::LauncherView;
 use rms_core::plan::Scope;
@@ -9,15 +9,15 @@ use rms_model::{ClusterId, JobId, Profile, Time, View};
 
 use super::{Rule, Violation};
 
-/// Compares views, as launchers laid them together from changes, with those of a plan made from the beginning. Says how
-/// many it compared.
+/// Compares views, as launchers have assembled them from changes, with those of a plan made from the beginning. Returns
+/// how many it compared.
 pub(crate) fn held_as_planned<'v>(
     state: &State,
     now: Time,
     held: impl Iterator<Item = (JobId, &'v LauncherView)>,
 ) -> Result<usize, Violation> {
-    // A job that is ended for its wall time is seen a little longer than now, whenever that is; so are nodes that an
-    // evolving application is leaving, and a stage that is late is seen from now on.
+    // A job that is ended for its wall time is shown until a little after now, at any time; so are nodes that an
+    // evolving application is leaving, and a late stage is shown from now on.
     let is_overdue = |started: &Started| {
         let evolved = started.evolved.as_ref();
         let is_between = evolved.is_some_and(|it| !it.leaving.is_empty() || it.course.next_change() <= now);
@@ -41,7 +41,7 @@ pub(crate) fn held_as_planned<'v>(
     Ok(n_held)
 }
 
-/// What is busy of the nodes that are shown, if so many others take what they can.
+/// Returns what is busy of the shown nodes, if `n_hidden` other nodes take what they can.
 fn beyond(busy: &Profile, n_hidden: i64) -> Profile {
     let steps: Vec<_> = busy.steps().collect();
     let ends = steps.iter().skip(1).map(|step| step.from).chain([Time::NEVER]);
@@ -67,7 +67,7 @@ fn same_cluster(
     let seen = held.occupied.get(&cluster).map_or(&free, |occupied| &**occupied).cut_before(now);
     let expected = planned.get(&cluster).unwrap_or(&free).cut_before(now);
     let there = state.nodes().values().filter(|node| node.cluster == cluster && node.is_usable()).count() as u32;
-    // It is shown a share of the nodes; what the others have room for is not in its way (001, §8).
+    // A launcher is shown a share of the nodes; what fits on the others does not block it (001, §8).
     let usable = state.settings().choosable_in(&state.clusters()[&cluster], there);
     let expected = beyond(&expected, i64::from(there - usable));
     let capacity = held.capacity.get(&cluster).copied().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Applications that negotiate, and people who ask for them, from a seed: all that they may do, in any mixture.
+//! Applications that negotiate, and users who request changes for them, from a seed: all that they may do, in any
+//! combination.
 
 use negotiation::{Direction, NegotiationId, Price, Side};
 use rms_api::Call;
@@ -11,7 +12,7 @@ use crate::people::{admin, user};
 use crate::work::{ModelJob, rigid};
 use crate::world::World;
 
-/// A job whose nodes may change while it runs.
+/// Draws a job whose nodes may change while it runs.
 pub(super) fn job(dice: &mut Dice, n_nodes: u32) -> ModelJob {
     let most = dice.number(1, n_nodes);
     let least = dice.number(1, most);
@@ -26,11 +27,11 @@ pub(super) fn job(dice: &mut Dice, n_nodes: u32) -> ModelJob {
     let on_resize = dice.pick(&ways).expect("there are four").clone();
     let sizes = sizes(dice);
     let job = job.malleable((least, most), sizes, on_resize);
-    // Some hooks never say that they are done.
+    // Some hooks never confirm.
     if dice.chance(80) { job.confirms_in(secs(dice, 0, 20)) } else { job }
 }
 
-/// Whether it can go on without nodes that are lost.
+/// Draws whether the job can go on without lost nodes.
 pub(super) fn with_losses(dice: &mut Dice, mut job: ModelJob) -> ModelJob {
     let survives = *dice.pick(&[None, None, Some(true), Some(false)]).expect("there are four");
     match &mut job.manner {
@@ -119,7 +120,7 @@ fn sizes(dice: &mut Dice) -> Sizes {
     }
 }
 
-/// What admins turn that is about negotiations.
+/// The settings of negotiation that admins change.
 const SETTINGS: [(&str, &str); 25] = [
     ("offer_idle", "never"),
     ("offer_idle", "equal_share"),
@@ -148,7 +149,7 @@ const SETTINGS: [(&str, &str); 25] = [
     ("release_grace", "9s"),
 ];
 
-/// Somebody asks for a job, takes a hand in a negotiation, or confirms what he does not know.
+/// Makes a user request a change for a job, intervene in a negotiation, or confirm an unknown change.
 pub(super) fn act(dice: &mut Dice, world: &mut World, n_nodes: u32) {
     let in_system: Vec<JobId> = world.journal.shadow().jobs().keys().copied().collect();
     let some_job = dice.pick(&in_system).copied().unwrap_or(JobId(1));
@@ -210,7 +211,7 @@ fn ask(dice: &mut Dice, n_nodes: u32) -> Ask {
     }
 }
 
-/// Whose nodes are asked for by name.
+/// The clusters whose nodes are asked for by name.
 const CLUSTERS: [Option<&str>; 5] = [None, None, None, Some("a"), Some("b")];
 
 fn secs(dice: &mut Dice, least: u32, most: u32) -> Span {

@@ -1,4 +1,5 @@
-//! The Cirne–Berman workload model (IEEE WWC 2001) in the variant behind 004's workloads: rigid jobs of moldable machines.
+//! The Cirne–Berman workload model (IEEE WWC 2001) in the variant behind 004's workloads: rigid jobs for moldable
+//! machines.
 
 use rms_model::{Span, Time};
 use thiserror::Error;
@@ -6,7 +7,7 @@ use thiserror::Error;
 use super::draw::Draw;
 use super::swf::{Record, Trace};
 
-/// The machine whose arrivals are imitated.
+/// The machine whose arrivals are modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     Anl,
@@ -15,24 +16,24 @@ pub enum Arrivals {
     Sdsc,
 }
 
-/// What is generated.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cirne {
     pub n_jobs: usize,
     pub seed: u64,
     pub arrivals: Arrivals,
-    /// Nodes of the machine; more nodes get more jobs.
+    /// The nodes of the machine; more nodes get more jobs.
     pub n_nodes: u32,
     pub cores_per_node: u32,
     /// The largest job; one of [`LARGEST_JOBS`].
     pub largest_job: u32,
     /// The part of sizes that is rounded to a power of 2: 0.10 in 004's workloads, 0.75 in the original model.
     pub power_of_two: f64,
-    /// Factor on the arrival rate.
+    /// A factor on the arrival rate.
     pub load: f64,
-    /// Factor on requested times, and so on run times.
+    /// A factor on requested times, and so on run times.
     pub time_scale: f64,
-    /// Requested times are the run times (004's workload 2).
+    /// Whether requested times are the run times (004's workload 2).
     pub exact_requests: bool,
 }
 
@@ -42,7 +43,7 @@ pub const LARGEST_JOBS: [u32; 8] = [8, 16, 32, 64, 128, 256, 2048, 8192];
 /// More jobs than any trace has.
 const MAX_JOBS: usize = 10_000_000;
 
-/// Why a workload can not be generated.
+/// Why a workload cannot be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum CirneError {
     #[error(
@@ -58,7 +59,7 @@ pub enum CirneError {
 }
 
 impl Cirne {
-    /// 004's workload 1: 5000 jobs on 1024 nodes of 48 cores.
+    /// Returns 004's workload 1: 5000 jobs on 1024 nodes of 48 cores.
     pub fn workload_1(seed: u64) -> Cirne {
         Cirne {
             n_jobs: 5000,
@@ -74,17 +75,17 @@ impl Cirne {
         }
     }
 
-    /// Like 004's workload 5: 2000 jobs of up to 16 of 49 nodes of 48 cores.
+    /// Returns a workload like 004's workload 5: 2000 jobs of up to 16 of 49 nodes of 48 cores.
     ///
-    /// 004 adapted the model to 48 hours and does not print how. Both factors were chosen so that the means over six seeds
-    /// come near the makespan and the response that it prints of static backfill.
+    /// 004 adapted the model to 48 hours and does not describe how. Both factors were chosen so that the means over six
+    /// seeds are near the makespan and the response time that it gives for static backfill.
     pub fn workload_5(seed: u64) -> Cirne {
         let (n_jobs, n_nodes, largest_job) = (2000, 49, 16);
         Cirne { n_jobs, n_nodes, largest_job, load: 200.0, time_scale: 1.0 / 7.0, ..Cirne::workload_1(seed) }
     }
 
     /// # Errors
-    /// A parameter that the model does not know.
+    /// A parameter that the model does not have.
     pub fn generate(&self) -> Result<Trace, CirneError> {
         let (slope, intercept) = self.sizes()?;
         self.check()?;
@@ -126,7 +127,7 @@ impl Cirne {
         Ok(())
     }
 
-    /// Slope and intercept of the sizes, by the largest job.
+    /// Returns the slope and intercept of the sizes, by the largest job.
     fn sizes(&self) -> Result<(f64, f64), CirneError> {
         let fail = CirneError::LargestJob { largest: self.largest_job, n_nodes: self.n_nodes };
         if self.largest_job > self.n_nodes {
@@ -134,7 +135,7 @@ impl Cirne {
         }
         match self.largest_job {
             8 => Ok((0.2, 0.4)),
-            // Not among the published ones: as those of slope 0.1 go on.
+            // Not among the published ones: an extrapolation of those of slope 0.1.
             16 => Ok((0.1, 0.6)),
             32 => Ok((0.1, 0.5)),
             64 => Ok((0.1, 0.4)),
@@ -146,7 +147,7 @@ impl Cirne {
         }
     }
 
-    /// The rate of the day is summed up second by second; each time the sum reaches 2, a job arrives.
+    /// Sums up the rate of the day second by second; each time the sum reaches 2, a job arrives.
     fn submits(&self, draw: &mut Draw) -> Vec<Time> {
         let factor = self.load * f64::from(self.n_nodes) / f64::from(self.arrivals.n_nodes());
         let mut second_of_day = (draw.uniform() * SECS_PER_DAY as f64) as i64;
@@ -190,7 +191,7 @@ impl Cirne {
 const SECS_PER_DAY: i64 = 24 * 3600;
 
 impl Arrivals {
-    /// Of the machine that was observed.
+    /// Returns the number of nodes of the observed machine.
     fn n_nodes(self) -> u32 {
         match self {
             Arrivals::Anl => 120,
@@ -200,7 +201,7 @@ impl Arrivals {
         }
     }
 
-    /// Half a job each second, over the day: a polynomial in days from noon.
+    /// Returns the rate in half jobs per second, over the day: a polynomial in days from noon.
     fn rate(self, second_of_day: i64) -> f64 {
         let x = second_of_day as f64 / SECS_PER_DAY as f64 - 0.5;
         self.coefficients().iter().fold(0.0, |sum, coefficient| sum * x + coefficient)

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// One stream of chance.
+/// One random stream.
 #[derive(Clone, Debug)]
 pub struct Draw {
     rng: ChaCha8Rng,
@@ -14,7 +14,7 @@ impl Draw {
         Draw { rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
-    /// From 0 up to, not including, 1.
+    /// Draws from 0 up to, not including, 1.
     pub fn uniform(&mut self) -> f64 {
         self.rng.random()
     }
@@ -27,7 +27,7 @@ impl Draw {
         self.uniform() < probability
     }
 
-    /// Mean 0, variance 1, by the polar method.
+    /// Draws from the normal distribution with mean 0 and variance 1, by the polar method.
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (self.between(-1.0, 1.0), self.between(-1.0, 1.0));
@@ -38,7 +38,7 @@ impl Draw {
         }
     }
 
-    /// Mean `shape * scale` (Marsaglia and Tsang 2000: a cubed normal, accepted or drawn again).
+    /// Draws with the mean `shape * scale` (Marsaglia and Tsang 2000: a cubed normal, accepted or drawn again).
     pub fn gamma(&mut self, shape: f64, scale: f64) -> f64 {
         if shape < 1.0 {
             // A variate of shape + 1, shrunk.

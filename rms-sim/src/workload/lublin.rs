@@ -1,4 +1,4 @@
-//! The Lublin–Feitelson workload model (JPDC 2003) with its parameters for all jobs alike.
+//! The Lublin–Feitelson workload model (JPDC 2003) with its parameters for jobs of all kinds together.
 
 use rms_model::{Span, Time};
 use thiserror::Error;
@@ -6,19 +6,19 @@ use thiserror::Error;
 use super::draw::Draw;
 use super::swf::{Record, Trace};
 
-/// What is generated. The model has no requested times and no users.
+/// The parameters of the workload. The model has no requested times and no users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lublin {
     pub n_jobs: usize,
     pub seed: u64,
-    /// Processors of the machine, at least 8.
+    /// The processors of the machine, at least 8.
     pub n_procs: u32,
 }
 
 /// More jobs than any trace has.
 const MAX_JOBS: usize = 10_000_000;
 
-/// Why a workload can not be generated.
+/// Why a workload cannot be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LublinError {
     #[error("{n_procs} processors are too few for the model: at least 8")]
@@ -109,7 +109,7 @@ impl Lublin {
     }
 }
 
-/// Seconds, depending on the size.
+/// Draws a run time in seconds, depending on the size.
 fn run(size: u32, draw: &mut Draw) -> f64 {
     let (slope, intercept) = SHORT_BY_SIZE;
     let is_short = draw.chance((slope * f64::from(size) + intercept).clamp(0.0, 1.0));
@@ -127,7 +127,7 @@ fn below(most: f64, mut draw: impl FnMut() -> f64) -> f64 {
     }
 }
 
-/// Goes through the days; a gap is paid for in points, of which a half-hour takes more the busier it is.
+/// Advances through the days; a gap is paid for in points, of which a half-hour takes more the busier it is.
 struct Clock {
     weights: [f64; N_BUCKETS],
     bucket: usize,
@@ -137,7 +137,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// From midnight on.
+    /// Starts at midnight.
     fn new() -> Clock {
         let mut weights = [0.0; N_BUCKETS];
         for hour in FIRST_BUCKET..FIRST_BUCKET + N_BUCKETS {
@@ -147,7 +147,7 @@ impl Clock {
         Clock { weights: weights.map(|weight| weight / mean), bucket: 0, spent: 0.0, bucket_began: 0.0 }
     }
 
-    /// The time of the next arrival in seconds.
+    /// Returns the time of the next arrival in seconds.
     fn next(&mut self, draw: &mut Draw) -> f64 {
         let (shape, scale) = GAP;
         let gap = below(LONGEST_LOG_GAP, || draw.gamma(shape, scale)).exp();
@@ -161,7 +161,7 @@ impl Clock {
     }
 }
 
-/// The density of the day's gamma over the half-hour around `at`, but for a constant factor (Simpson's rule).
+/// Returns the density of the day's gamma over the half-hour around `at`, up to a constant factor (Simpson's rule).
 fn share(at: f64) -> f64 {
     let (shape, scale) = DAY;
     let density = |x: f64| x.powf(shape - 1.0) * (-x / scale).exp();
@@ -172,7 +172,7 @@ fn share(at: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Figures of 10,000 jobs for 256 processors that the authors' program has made.
+    /// Figures of 10,000 jobs for 256 processors that the authors' program has generated.
     #[test]
     fn it_is_like_the_authors_own_sample() {
         let trace = Lublin { n_jobs: 10_000, seed: 1, n_procs: 256 }.generate().expect("a machine");
@@ -188,7 +188,8 @@ mod tests {
         let mean_run = runs.iter().sum::<f64>() / 10_000.0;
         assert!((mean_run / 4863.0 - 1.0).abs() < 0.12, "{mean_run}");
         let mean_gap = trace.records[9_999].submit.as_secs() as f64 / 10_000.0;
-        // Heavy-tailed, so seeds differ much: 840 to 1030. The sample has 771, which is usual without the last factor of GAP.
+        // Heavy-tailed, so seeds differ much: 840 to 1030. The sample has 771, which is usual without the last factor
+        // of GAP.
         assert!((750.0..1150.0).contains(&mean_gap), "{mean_gap}");
         // The sample has 884 jobs from 12 to 13 o'clock and 88 from 3 to 4.
         let at_hour = |hour| trace.records.iter().filter(|record| record.submit.as_secs() / 3600 % 24 == hour).count();

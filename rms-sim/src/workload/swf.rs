@@ -1,4 +1,5 @@
-//! Traces in the Standard Workload Format: reads and writes records as they are, and makes jobs of them by stated rules.
+//! Traces in the Standard Workload Format: reads and writes records unchanged, and converts them to jobs by explicit
+//! rules.
 
 mod clean;
 mod read;
@@ -11,20 +12,20 @@ use rms_model::{Span, Time};
 pub use clean::{Cleaned, Cleaning, Overrun, SizeFrom, TraceJob, ZeroRun};
 pub use read::SwfError;
 
-/// A trace: its header's lines without the `;`, and its records in the order of the file.
+/// A trace: the lines of its header without the `;`, and its records in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     pub header: Vec<String>,
     pub records: Vec<Record>,
 }
 
-/// One line. Where the format writes −1 for what is unknown, times are `None`; so are negative ones, which occur.
-/// Counts and ids are as they are written.
+/// One line. Where the format writes −1 for unknown values, times are `None`; so are negative ones, which occur. Counts
+/// and ids are stored as they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Field 1; not necessarily consecutive.
     pub number: i64,
-    /// Field 2: since the trace began, which is not necessarily the first submit.
+    /// Field 2: since the beginning of the trace, which is not necessarily the first submit.
     pub submit: Time,
     /// Field 3. Unknown in some traces, whose submit is really the start.
     pub wait: Option<Span>,
@@ -82,12 +83,12 @@ impl Default for Record {
 
 impl Trace {
     /// # Errors
-    /// A line that can not be read or is no record, with what was expected.
+    /// A line that cannot be read or is not a record, with what was expected.
     pub fn read(input: impl io::BufRead) -> Result<Trace, SwfError> {
         read::trace(input)
     }
 
-    /// The jobs of a trace, record by record: the records themselves are not kept.
+    /// Reads the jobs of a trace, record by record, without keeping the records.
     ///
     /// # Errors
     /// As [`Trace::read`].
@@ -98,7 +99,7 @@ impl Trace {
     }
 
     /// # Errors
-    /// Those of the writer.
+    /// As those of the writer.
     pub fn write(&self, mut output: impl Write) -> io::Result<()> {
         for line in &self.header {
             writeln!(output, ";{space}{line}", space = if line.is_empty() { "" } else { " " })?;
@@ -106,24 +107,24 @@ impl Trace {
         self.records.iter().try_for_each(|record| writeln!(output, "{record}"))
     }
 
-    /// What the header says of a key; it may be any text, even where a number belongs.
+    /// Returns the header's value of a key; it may be any text, even where a number belongs.
     pub fn header_value(&self, key: &str) -> Option<&str> {
         let mut entries = self.header.iter().filter_map(|line| line.split_once(':'));
         entries.find(|(name, _)| name.trim().eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
     }
 
-    /// The same as a count, if it is one.
+    /// Returns the same value as a count, if it is one.
     pub fn header_count(&self, key: &str) -> Option<u64> {
         self.header_value(key)?.parse().ok()
     }
 
-    /// The jobs of it, as `cleaning` says.
+    /// Converts the records to jobs by the rules in `cleaning`.
     pub fn clean(&self, cleaning: &Cleaning) -> Cleaned {
         clean::clean(self, cleaning)
     }
 }
 
-/// Whole numbers are printed without a point, as most readers expect them.
+/// Prints whole numbers without a point, as most readers expect them.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secs = |span: Option<Span>| span.map_or(-1.0, Span::as_secs_f64);

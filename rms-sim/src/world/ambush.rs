@@ -1,5 +1,5 @@
-//! Faults that are injected when a negotiation enters a phase, or a little later: a phase that takes milliseconds is hardly
-//! ever hit by chance.
+//! Faults that are injected when a negotiation enters a phase, or a little later: a phase that takes milliseconds is
+//! hardly ever hit by chance.
 
 use negotiation::{NegotiationId, Phase};
 use rms_api::Call;
@@ -26,19 +26,19 @@ pub(crate) struct PhaseFault {
 
 #[derive(Clone, Copy, Debug)]
 enum Trigger {
-    /// Something was proposed, by either side.
+    /// Either side made a proposal.
     Proposed,
-    /// It is agreed; nodes come, or go.
+    /// It was agreed; nodes come or go.
     Agreed,
     Over,
-    /// Nodes change hands.
+    /// The nodes of a job change.
     Changes,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FaultKind {
     ServerDies(CrashPoint),
-    /// Of a node that is about to come, or to go.
+    /// The agent of a node that is about to come or to go dies.
     AgentDies,
     NodeGoesDown,
     NodeIsCutOff,
@@ -47,7 +47,7 @@ pub(crate) enum FaultKind {
     NodeIsSetDown,
     JobIsCancelled,
     Ordered(Order),
-    /// The process that negotiates for the job crashes, and may come again.
+    /// The process that negotiates for the job crashes, and may return.
     ApplicationCrashes,
     ChannelBreaks,
 }
@@ -72,7 +72,7 @@ impl PhaseFault {
             FaultKind::ApplicationCrashes,
             FaultKind::ChannelBreaks,
         ];
-        // In the same instant, on the way of the messages, while processes start, or a while later.
+        // In the same instant, while messages are in flight, while processes start, or later.
         let longest = *dice.pick(&[0, 2, 40, 3_000]).expect("there are four");
         PhaseFault {
             at: *dice.pick(&moments).expect("there are five"),
@@ -81,7 +81,7 @@ impl PhaseFault {
         }
     }
 
-    /// Is this the moment? Then for whom.
+    /// Returns the job and the negotiation to hit, if this fact triggers the fault.
     fn is_for(&self, fact: &Fact) -> Option<(JobId, Option<NegotiationId>)> {
         match (self.at, fact) {
             (Trigger::Changes, Fact::StageEntered { job, .. } | Fact::NodesDeparting { job, .. }) => Some((*job, None)),
@@ -100,7 +100,7 @@ impl PhaseFault {
 }
 
 impl World {
-    /// These have just become durable.
+    /// Checks the facts that have just become durable for the trigger.
     pub(super) fn look_out(&mut self, from: usize) {
         let Some(ambush) = self.ambush else { return };
         if let Some((job, id)) = self.journal.facts()[from..].iter().find_map(|fact| ambush.is_for(fact)) {
@@ -165,7 +165,7 @@ impl World {
         Ok(())
     }
 
-    /// A node of the job: one that is about to come or to go, if there is one.
+    /// Returns a node of the job: one that is about to come or to go, if there is one.
     fn node_between(&mut self, job: JobId) -> Option<usize> {
         let state = self.journal.shadow();
         let entry = state.jobs().get(&job)?;

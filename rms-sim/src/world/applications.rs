@@ -1,5 +1,5 @@
-//! Applications that negotiate and their channels: which process speaks for which job, what it says and hears, how
-//! channels break, and what messages suffer on the way.
+//! Applications that negotiate and their channels: which process negotiates for which job, what it sends and receives,
+//! how channels break, and how messages are delayed, lost or duplicated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,10 @@ pub(crate) type Execution = (JobId, Run);
 /// All processes that negotiate for jobs, with the two ends of each one's channel.
 #[derive(Debug, Default)]
 pub(crate) struct Applications {
-    /// How the process behaves that speaks for jobs of this name.
+    /// How the negotiating process of jobs with this name behaves.
     pub(crate) manners: BTreeMap<String, Manner>,
     processes: BTreeMap<Execution, Process>,
-    /// Whose a channel is, by its number; none is used twice.
+    /// The owner of each channel, by the channel's number; no number is used twice.
     channels: Vec<(Execution, u64)>,
     calls: BTreeMap<Ticket, (Execution, u64)>,
 }
@@ -33,11 +33,11 @@ pub(crate) struct Applications {
 struct Process {
     model: ModelApplication,
     node: usize,
-    /// Counts channels.
+    /// Counts the channels of this process.
     epoch: u64,
     channel: ChannelId,
     is_up: bool,
-    /// The process is there.
+    /// Whether the process exists.
     is_present: bool,
 }
 
@@ -65,9 +65,9 @@ pub(crate) enum AppEvent {
 }
 
 impl World {
-    /// The first process of a job is up: if it is one that negotiates, it begins to.
+    /// Handles that the first process of a job is up: if the job has a negotiator, it starts.
     pub(super) fn application_starts(&mut self, node: usize, (job, run): Execution) {
-        // A supervisor says that it runs also when its processes have got other cores.
+        // A supervisor reports that it runs also when its processes have got other cores.
         if self.applications.processes.contains_key(&(job, run)) {
             return;
         }
@@ -80,18 +80,18 @@ impl World {
         self.applications_do(Span::ZERO, (job, run), AppEvent::Dials);
     }
 
-    /// The first process of a job is gone, and with it its negotiator.
+    /// Handles the end of the first process of a job, with which its negotiator ends.
     pub(super) fn application_dies(&mut self, execution: Execution) {
         self.break_application(execution);
         self.applications.processes.remove(&execution);
     }
 
-    /// Every job that has a negotiator now.
+    /// Returns every execution that has a negotiator now.
     pub(crate) fn executions(&self) -> Vec<Execution> {
         self.applications.processes.keys().copied().collect()
     }
 
-    /// The process that negotiates for an execution, if there is one.
+    /// Returns the process that negotiates for an execution, if there is one.
     pub(crate) fn application(&self, execution: Execution) -> Option<&ModelApplication> {
         self.applications.processes.get(&execution).map(|process| &process.model)
     }
@@ -135,7 +135,7 @@ impl World {
         self.applications_do(backoff, who, AppEvent::Dials);
     }
 
-    /// Its channel breaks. It notices at once; the server after a while.
+    /// Breaks its channel. The application notices at once; the server after a while.
     pub(crate) fn break_application(&mut self, who: Execution) {
         let Some(process) = self.applications.processes.get_mut(&who).filter(|process| process.is_up) else { return };
         process.is_up = false;
@@ -147,7 +147,7 @@ impl World {
         self.application_dials_later(who);
     }
 
-    /// The server's process is gone, and with it all its ends.
+    /// Handles the death of the server's process, with all its ends of the channels.
     pub(super) fn applications_lose_the_server(&mut self) {
         self.applications.calls.clear();
         for who in self.executions() {
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// Nothing passes to or from a node.
+    /// Cuts the channels of the applications on a node.
     pub(super) fn applications_are_cut_off(&mut self, node: usize) {
         let there = self.applications.processes.iter().filter(|(_, process)| process.node == node);
         for who in there.map(|(who, _)| *who).collect::<Vec<_>>() {
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// How long each copy of a message takes that arrives.
+    /// Draws the delay of each copy of a message that arrives.
     fn ways(&mut self, weather: Weather) -> Vec<Span> {
         let n_copies = if self.dice.chance(weather.twice) { 2 } else { 1 };
         let copies = (0..n_copies).filter(|_| !self.dice.chance(weather.loss));
@@ -305,7 +305,7 @@ impl World {
 }
 
 impl World {
-    /// Does it accept an offer that stands and has not lapsed? Then it is agreed after the next step.
+    /// Notes an accept of an offer that stands and has not lapsed: it must be agreed after the next step.
     fn note_accept(&mut self, (job, run): Execution, call: &NegotiatorCall) {
         let NegotiatorCall::Say(message) = call else { return };
         let Some(Statement::Accept { round }) = &message.statement else { return };
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// The application's ends have changed: the server's agree.
+    /// Checks after a change of the application's ends that the server's ends agree.
     fn check_agreement(&self, who: Execution, changes: &[Change]) -> Result<(), Violation> {
         let Some(model) = self.application(who) else { return Ok(()) };
         for change in changes {

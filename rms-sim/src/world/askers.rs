@@ -12,11 +12,11 @@ use super::{Execution, Item, World};
 use crate::check::{self, Rule, Violation};
 use crate::server::Server;
 
-/// Requests that wait for an answer, and what hooks were told.
+/// Requests that wait for an answer, and the generations that hooks were told of.
 #[derive(Debug, Default)]
 pub(crate) struct ResizeRequests {
     asks: BTreeMap<Ticket, (JobId, Ask)>,
-    /// Their outcomes, the latest of each job.
+    /// The outcomes of requests, the latest of each job.
     outcomes: BTreeMap<JobId, AskOutcome>,
     /// The last generation of its nodes that the first node of each execution was told of.
     told: BTreeMap<Execution, u32>,
@@ -24,14 +24,14 @@ pub(crate) struct ResizeRequests {
 }
 
 impl World {
-    /// Somebody asks for a job, and waits for what comes of it.
+    /// Makes a user request a change for a job, and wait for the outcome.
     pub fn negotiate(&mut self, who: &Identity, job: JobId, ask: Ask) -> Ticket {
         let ticket = self.call(who, Call::Negotiate { job, ask: ask.clone() });
         self.expects_answer(ticket, job, ask);
         ticket
     }
 
-    /// A rank of the job has called for more processes, and its agent asks for it.
+    /// Makes the agent of a rank that has called for more processes request a change.
     pub fn agent_asks(&mut self, (job, run): Execution, node: &str, ask: Ask) -> Ticket {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
@@ -43,29 +43,29 @@ impl World {
         ticket
     }
 
-    /// Was the server heard about it?
+    /// Returns whether the request was answered, or lost.
     pub fn is_answered(&self, ticket: Ticket) -> bool {
         !self.askers.asks.contains_key(&ticket)
     }
 
-    /// Without a server, nobody hears it.
+    /// Notes a request that must be answered. Without a server, it is lost.
     fn expects_answer(&mut self, ticket: Ticket, job: JobId, ask: Ask) {
         if self.server.is_some() {
             self.askers.asks.insert(ticket, (job, ask));
         }
     }
 
-    /// What came of the last ask for a job that was answered.
+    /// Returns the outcome of the last answered request for a job.
     pub fn outcome_of_ask(&self, job: JobId) -> Option<&AskOutcome> {
         self.askers.outcomes.get(&job)
     }
 
-    /// How many asks were answered with an outcome, good or bad.
+    /// Returns how many requests were answered with an outcome, good or bad.
     pub(crate) fn n_asks_answered(&self) -> usize {
         self.askers.n_answered
     }
 
-    /// When every job has ended: who has asked was answered, and nobody speaks for a job any more.
+    /// Checks when every job has ended that all requests were answered, and that no negotiator is left.
     pub(crate) fn check_nobody_waits(&self) -> Result<(), Violation> {
         if let Some((job, ask)) = self.askers.asks.values().next() {
             return Err(Rule::Ends.broken(format!("who asked for job {job} waits for ever: {ask:?}")));
@@ -92,17 +92,17 @@ impl World {
         Ok(())
     }
 
-    /// There will be no answer.
+    /// Notes that a request will get no answer.
     pub(super) fn ask_is_lost(&mut self, ticket: Ticket) {
         self.askers.asks.remove(&ticket);
     }
 
-    /// Who waits for an answer of a server that is dead does not get one.
+    /// Notes that a dead server will not answer the open requests.
     pub(super) fn asks_are_lost(&mut self) {
         self.askers.asks.clear();
     }
 
-    /// Hooks run on the first node when the nodes of their job have changed.
+    /// Runs hooks on the first node when the nodes of their job have changed.
     pub(super) fn run_hooks(&mut self, node: usize) {
         let changed: Vec<(Execution, u32)> = self.nodes[node]
             .supervisors()
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// `rms resize-done` in a hook; it is repeated while there is no server, or one that cannot write.
+    /// Runs `rms resize-done` for a hook; it is repeated while there is no server, or one that cannot write.
     pub(super) fn confirms(&mut self, (job, run): Execution, generation: u32, n_tries: u32) {
         let is_alive = self.nodes.iter().any(|node| node.is_first_of((job, run)) && node.alive().contains(&(job, run)));
         if !is_alive {

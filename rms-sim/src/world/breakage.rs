@@ -1,4 +1,4 @@
-//! What breaks and what is repaired: processes, machines, links, the network.
+//! Faults and repairs of processes, machines, links and the network.
 
 use rms_model::Span;
 
@@ -9,7 +9,7 @@ use crate::link::Lane;
 use crate::server::Server;
 
 impl World {
-    /// The link dies, and both ends will notice.
+    /// Breaks the link; both ends will notice.
     pub(crate) fn break_link(&mut self, node: usize) {
         let link = &mut self.links[node];
         let epoch = link.epoch;
@@ -19,7 +19,7 @@ impl World {
         self.agenda.push(self.now + server, Item::ServerNotices { node, epoch });
     }
 
-    /// kill -9 of an agent; its successor knows nothing of its link.
+    /// Kills an agent with kill -9; its successor knows nothing of its link.
     pub(crate) fn agent_dies(&mut self, node: usize) {
         self.trace.note(self.now, format_args!("{} loses its agent", self.nodes[node].name));
         let reads_orders = self.dice.chance(50);
@@ -38,18 +38,18 @@ impl World {
         }
     }
 
-    /// The server's process is gone: what was handled and not durable is forgotten, and every link is dead.
+    /// Kills the server's process: what was handled and is not durable is forgotten, and every link is dead.
     pub(crate) fn server_dies(&mut self) -> Result<(), Violation> {
         let Some(server) = self.server.take() else { return Ok(()) };
-        // What was being written may be there.
+        // What was being written may be on the disk.
         if let Some(write) = server.server_loop.write()
             && self.dice.chance(50)
         {
-            // Nobody hears how it went.
+            // Nobody learns the result of this write.
             let _ = write.to(&mut self.journal);
             self.look_at_facts(self.now, true)?;
         }
-        // Sometimes it is the machine that dies: what was only written, and not synced, is lost, too.
+        // Sometimes the whole machine dies: what was only written, and not synced, is lost, too.
         if self.dice.chance(50) {
             self.journal.lose_power(&mut self.dice);
             self.n_traced = self.journal.facts().len();
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// kill -9 of a supervisor, whatever it does.
+    /// Kills a supervisor with kill -9, whatever it does.
     pub(crate) fn supervisor_dies(&mut self, node: usize) {
         let seats = self.nodes[node].seat_names();
         if let Some(seat) = self.dice.pick(&seats) {
@@ -139,14 +139,14 @@ impl World {
         self.wake_later(node);
     }
 
-    /// Nothing more can be written to the disk of a node, or it can again.
+    /// Makes the disk of a node full, or writable again.
     pub(crate) fn disk_is_full(&mut self, node: usize, is_full: bool) {
         self.trace.note(self.now, format_args!("the disk of {} is full: {is_full}", self.nodes[node].name));
         self.nodes[node].set_full(self.now, is_full);
         self.wake_later(node);
     }
 
-    /// The machine goes down, and with it every process.
+    /// Powers a machine off, and with it every process.
     pub(crate) fn power_off(&mut self, node: usize) {
         self.trace.note(self.now, format_args!("{} goes down", self.nodes[node].name));
         for (job, run) in self.nodes[node].alive() {
@@ -160,7 +160,7 @@ impl World {
         self.break_link(node);
     }
 
-    /// Nothing passes to or from the node; a link that idles too long is dead.
+    /// Cuts a node off the network; a link that idles too long is dead.
     pub(crate) fn cut_network(&mut self, node: usize) {
         let link = &mut self.links[node];
         if !link.is_cut {
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// What waited on both sides is sent again.
+    /// Reconnects a node to the network; messages that waited on both sides are sent again.
     pub(crate) fn join_network(&mut self, node: usize) {
         if self.links[node].is_cut {
             self.links[node].is_cut = false;
@@ -184,5 +184,5 @@ impl World {
     }
 }
 
-/// The most until an end notices that a link is dead.
+/// The longest time until an end notices that a link is dead.
 const IDLE: Span = Span::from_secs(10);

@@ -1,4 +1,4 @@
-//! Makes worlds: settings, clusters, nodes.
+//! Builds worlds: settings, clusters, nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::journal::ModelJournal;
 use crate::server::Server;
 use crate::trace::Trace;
 
-/// A world to be made.
+/// A description of the world to build.
 #[derive(Debug)]
 pub struct WorldBuilder {
     seed: u64,
@@ -48,19 +48,20 @@ impl WorldBuilder {
         self
     }
 
-    /// Passes take no time here; the server is told that they took so long for each application that they considered.
+    /// Sets the time of a pass for each application that it considered. Passes take no time here, but the server is
+    /// told that they took this long.
     pub fn walk_cost(mut self, walk_cost: Duration) -> WorldBuilder {
         self.walk_cost = Some(walk_cost);
         self
     }
 
-    /// How a state comes back from a snapshot: a test may send it through an encoding.
+    /// Sets how a state is restored from a snapshot: a test may send it through an encoding.
     pub fn snapshot(mut self, snapshot: fn(&State) -> State) -> WorldBuilder {
         self.snapshot = snapshot;
         self
     }
 
-    /// `n_nodes` equal nodes, named after their cluster and counted from 1.
+    /// Adds `n_nodes` equal nodes, named after their cluster and counted from 1.
     pub fn cluster(self, name: &str, n_nodes: u32) -> WorldBuilder {
         let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(4096), ..Inventory::default() };
         (1..=n_nodes).fold(self, |world, idx| world.node(name, &format!("{name}{idx}"), inventory.clone()))
@@ -73,7 +74,7 @@ impl WorldBuilder {
         self
     }
 
-    /// The world at its beginning: the server runs, and the agents connect in the order of their nodes.
+    /// Builds the world at its beginning: the server runs, and the agents connect in the order of their nodes.
     pub fn build(self) -> World {
         let config = Config { settings: self.settings.clone(), ..Config::default() };
         let mut world = World {

@@ -1,4 +1,4 @@
-//! Launchers and their connections: what they say and hear, how connections break, who connects again.
+//! Launchers and their connections: what they send and receive, how connections break, and when they connect again.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use crate::trace::short_told;
 #[derive(Debug, Default)]
 pub(crate) struct Launchers {
     pub(super) all: Vec<ModelLauncher>,
-    /// The launchers' ends: which connection of its own it has, if it has one.
+    /// The launchers' ends: the number of the present connection, if there is one.
     lines: Vec<Line>,
     calls: BTreeMap<Ticket, (usize, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// Counts connections.
+    /// Counts the connections of this launcher.
     epoch: u64,
     is_up: bool,
     /// It never connects again.
@@ -32,7 +32,7 @@ struct Line {
 }
 
 impl World {
-    /// A launcher comes into the world. Its program is known, should it launch one.
+    /// Adds a launcher to the world. Its program is registered, should it launch one.
     pub fn launcher(&mut self, manner: Manner, program: Program) -> usize {
         let name = format!("model{}", self.programs.len());
         self.programs.insert(name.clone(), program);
@@ -43,7 +43,7 @@ impl World {
         launcher
     }
 
-    /// The application that a launcher serves, as far as it knows.
+    /// Returns the application that a launcher serves, as far as it knows.
     pub fn application_of(&self, launcher: usize) -> Option<JobId> {
         self.launchers.all[launcher].job
     }
@@ -72,7 +72,7 @@ impl World {
         self.agenda.push(self.now + backoff, Item::LauncherDials { launcher });
     }
 
-    /// Its connection breaks. It notices at once; the server after a while.
+    /// Breaks its connection. The launcher notices at once; the server after a while.
     pub(crate) fn break_launcher(&mut self, launcher: usize) {
         let line = &mut self.launchers.lines[launcher];
         if !line.is_up {
@@ -86,7 +86,7 @@ impl World {
         self.launcher_dials_later(launcher);
     }
 
-    /// The server's process is gone, and with it all its ends.
+    /// Handles the death of the server's process, with all its ends of the connections.
     pub(super) fn launchers_lose_the_server(&mut self) {
         self.launchers.calls.clear();
         for launcher in 0..self.launchers.lines.len() {
@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// What each launcher that is connected and waits believes to see.
+    /// Returns the view of each launcher that is connected and waits.
     pub(crate) fn views_held(&self) -> impl Iterator<Item = (JobId, &rms_api::subscription::LauncherView)> {
         let is_connected = |(idx, model): (usize, &'_ ModelLauncher)| {
             let (line, job) = (self.launchers.lines[idx], model.job?);

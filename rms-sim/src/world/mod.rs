@@ -1,4 +1,4 @@
-//! The world in virtual time: an agenda, one server, nodes, links between them, and what breaks.
+//! The world in virtual time: an event queue, one server, nodes, links between them, and faults.
 
 mod ambush;
 mod applications;
@@ -36,10 +36,10 @@ pub(crate) use applications::{Applications, Execution};
 pub use builder::WorldBuilder;
 pub(crate) use launchers::Launchers;
 
-/// Everything there is.
+/// The whole simulated system.
 #[derive(Debug)]
 pub struct World {
-    /// Of all chance in this world.
+    /// The seed of all random numbers in this world.
     seed: u64,
     pub(crate) now: Time,
     pub(crate) agenda: EventQueue<Item>,
@@ -51,29 +51,29 @@ pub struct World {
     pub(crate) launchers: Launchers,
     pub(crate) applications: Applications,
     askers: askers::ResizeRequests,
-    /// Accepts of what stands that the server's next step takes in.
+    /// The accepts of standing proposals that the server's next step handles.
     accepted: Vec<Accepted>,
     pub(crate) programs: BTreeMap<String, Program>,
-    /// Where the server dies at its next step, and after what time it is started again by itself.
+    /// The point at which the server dies at its next step, and the time after which it is started again by itself.
     pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
-    /// A fault that waits for a negotiation.
+    /// A fault that waits for a phase of a negotiation.
     pub(crate) ambush: Option<PhaseFault>,
-    /// Those that have struck.
+    /// How many of these faults were injected.
     pub(crate) n_ambushes: usize,
     pub(crate) checks: Checks,
     pub(crate) trace: Trace,
-    /// Chance in the machinery: how long it takes until an end notices that a link is dead.
+    /// Random numbers for the machinery: how long it takes until an end notices that a link is dead.
     dice: Dice,
     n_tickets: u64,
     answers: BTreeMap<Ticket, Result<Answer, Refusal>>,
     signed: BTreeMap<Ticket, Issued>,
-    /// Facts that the checkers have seen, and the trace.
+    /// How many facts the checkers have seen, and how many are in the trace.
     n_checked: usize,
     n_traced: usize,
-    /// When those came about that the checkers have not seen.
+    /// When the facts were written that the checkers have not seen.
     written: VecDeque<Written>,
     n_turns: u64,
-    /// What the server is told that a pass took, for each application that it considered.
+    /// The time of a pass for each application that it considered, as it is told to the server.
     walk_cost: Option<Duration>,
     snapshot: fn(&State) -> State,
 }
@@ -81,14 +81,14 @@ pub struct World {
 /// Facts that were written together.
 #[derive(Debug)]
 struct Written {
-    /// So many facts there were then.
+    /// How many facts there were afterwards.
     n_facts: usize,
     at: Time,
-    /// Some of them had come about before, and waited for the disk.
+    /// Whether some of them had come about before, and waited for the disk.
     is_late: bool,
 }
 
-/// What is going to happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// A message arrives.
@@ -109,7 +109,7 @@ pub(crate) enum Item {
         node: usize,
         epoch: u64,
     },
-    /// Nothing came through for too long.
+    /// Nothing was received over the link for too long.
     IdleOut {
         node: usize,
         n_cuts: u64,
@@ -121,7 +121,7 @@ pub(crate) enum Item {
     /// Something arrives at the server.
     Heard(Box<Inbound>),
     Repair(Repair),
-    /// How a slow write of that turn went.
+    /// The result of a slow write of that turn is known.
     Written {
         turn: u64,
         begun: Time,
@@ -147,7 +147,7 @@ pub(crate) enum Item {
         launcher: usize,
         epoch: u64,
     },
-    /// The hook of a job says that it has adapted itself.
+    /// The hook of a job confirms that it has adapted the job.
     Confirms {
         who: Execution,
         generation: u32,
@@ -165,7 +165,7 @@ pub(crate) enum Item {
     },
 }
 
-/// What ends a fault.
+/// The repair that ends a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Repair {
     Server,
@@ -174,7 +174,7 @@ pub(crate) enum Repair {
     Heal(usize),
     Journal,
     Speed(usize),
-    /// Of what is done on a node.
+    /// The speed of actions on a node.
     Pace(usize),
     Disk(usize),
 }
@@ -187,7 +187,7 @@ impl World {
         self.start_agent(node);
     }
 
-    /// Everything that happens up to `until`, and then time stands there.
+    /// Processes everything that happens up to `until`, and sets the clock to it.
     ///
     /// # Errors
     /// The first rule that was broken.
@@ -203,7 +203,7 @@ impl World {
         Ok(())
     }
 
-    /// All that happens now: first what arrives, then the server's turn.
+    /// Processes everything that happens now: first what arrives, then the server's turn.
     fn instant(&mut self) -> Result<(), Violation> {
         for _ in 0..MOST_ROUNDS {
             while let Some(item) = self.agenda.pop_due(self.now) {
@@ -284,7 +284,7 @@ impl World {
             }
             Item::Application { who, what } => self.application_does(who, what),
             Item::Fault { job, id, kind } => self.strikes(job, id, kind),
-            // Another server has not written anything.
+            // The write of a server that has died since is ignored.
             Item::Written { turn, begun } if turn == self.n_turns => {
                 self.checks.hindered(self.now);
                 self.writes(begun)
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Something arrives at the server, if there is one.
+    /// Passes an input to the server, if there is one.
     pub(crate) fn server_hears(&mut self, inbound: Inbound) {
         let Some(server) = &mut self.server else { return };
         self.trace.note(self.now, format_args!("server hears: {}", short_inbound(&inbound)));
@@ -309,7 +309,7 @@ impl World {
         server.inbox.push(inbound);
     }
 
-    /// One batch of the server, and how that was written, unless it takes a while.
+    /// Runs one batch of the server, and writes its facts, unless that takes a while.
     fn turn(&mut self) -> Result<(), Violation> {
         let Some(server) = &mut self.server else { return Ok(()) };
         let server_loop = &mut server.server_loop;
@@ -331,7 +331,7 @@ impl World {
         self.writes(self.now)
     }
 
-    /// What the turn at `begun` has said is written, and what it has to tell leaves.
+    /// Writes the facts of the turn at `begun`, and sends the server's messages.
     fn writes(&mut self, begun: Time) -> Result<(), Violation> {
         let Some(server) = &mut self.server else { return Ok(()) };
         let server_loop = &mut server.server_loop;
@@ -354,7 +354,7 @@ impl World {
         self.look_at_facts(begun, was_failing)?;
         if is_short {
             self.checks.hindered(self.now);
-            // Until it is agreed for all to see, its time may be over.
+            // The negotiation may be overdue before the agreement is visible.
             self.accepted.clear();
         }
         let n_out = match crash.filter(|_| is_written) {
@@ -370,7 +370,7 @@ impl World {
         self.crashes()
     }
 
-    /// kill -9 in the middle of a step.
+    /// Kills the server with kill -9 in the middle of a step.
     fn crashes(&mut self) -> Result<(), Violation> {
         if let Some((_, Some(back_after))) = self.crash.take() {
             self.agenda.push(self.now + back_after, Item::Repair(Repair::Server));
@@ -390,7 +390,7 @@ impl World {
         }
         self.look_out(from);
         for (idx, fact) in self.journal.synced().iter().enumerate().skip(self.n_checked) {
-            // Some are written long before they are synced.
+            // Some facts are written long before they are synced.
             while self.written.front().is_some_and(|written| written.n_facts <= idx) {
                 self.written.pop_front();
             }
@@ -406,7 +406,7 @@ impl World {
         Ok(())
     }
 
-    /// After a commit: the facts alone make the state, and a later request changes nothing.
+    /// Checks after a commit that the state follows from the facts alone, and that a later request changes nothing.
     fn look_at_state(&mut self, is_late: bool) -> Result<(), Violation> {
         let Some(server) = self.server.as_ref().filter(|server| !server.server_loop.is_behind()) else { return Ok(()) };
         let accepted = std::mem::take(&mut self.accepted);
@@ -431,7 +431,7 @@ impl World {
         Ok(())
     }
 
-    /// `restore(journal) == state`, from the snapshot on and from the beginning.
+    /// Checks `restore(journal) == state`, from the snapshot on and from the beginning.
     pub(crate) fn check_restore(&self) -> Result<(), Violation> {
         let (snapshot, later) = self.journal.contents();
         let restored = rms_core::Rms::restore(self.config.clone(), snapshot, later.iter().cloned())
@@ -443,18 +443,18 @@ impl World {
         check::acknowledged_jobs_are_kept(&self.checks.acknowledged, self.journal.facts())
     }
 
-    /// To be called when nothing breaks any more: once a pass has found nothing to start, launchers see what is. Says how
-    /// many look.
+    /// Checks that launchers see the present plan; to be called when nothing breaks any more and a pass has found
+    /// nothing to start. Returns how many views were compared.
     ///
     /// # Errors
-    /// Somebody holds another view than the plan says.
+    /// A launcher has another view than the plan.
     pub(crate) fn check_views_converged(&self, before: usize) -> Result<usize, Violation> {
         let is_still = self.journal.facts()[before..].iter().all(|fact| matches!(fact, Fact::SettingChanged { .. }));
         let Some(server) = self.server.as_ref().filter(|_| is_still) else { return Ok(0) };
         check::held_as_planned(server.state(), self.now, self.views_held())
     }
 
-    /// To be called when nothing breaks any more.
+    /// Checks that no job stays too long on nodes; to be called when nothing breaks any more.
     pub(crate) fn check_nobody_overstays(&self) -> Result<(), Violation> {
         self.server.as_ref().map_or(Ok(()), |server| check::nobody_overstays(server.state(), self.now))
     }
@@ -487,7 +487,7 @@ impl World {
                 Outbound::TellLauncher { channel, notice } => self.notify_launcher(channel, notice),
                 Outbound::NegotiatorAnswer { ticket, answer } => self.answer_application(ticket, answer),
                 Outbound::TellNegotiator { channel, notice } => self.notify_application(channel, notice),
-                // Nobody watches here. Certificates are not modelled: their links live on.
+                // Nobody watches jobs here. Certificates are not modelled: their links live on.
                 Outbound::Found { .. } | Outbound::Changed { .. } | Outbound::WatchEnds { .. } => {}
                 Outbound::CloseLinks { serials: _ } => {}
             }
@@ -495,7 +495,7 @@ impl World {
         Ok(())
     }
 
-    /// A call enters the server's inbox; the ticket waits for what it says.
+    /// Puts a call into the server's inbox; the ticket waits for the answer.
     pub(crate) fn call(&mut self, who: &Identity, call: rms_api::Call) -> Ticket {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
@@ -504,7 +504,7 @@ impl World {
         ticket
     }
 
-    /// Somebody comes with this certificate for the first time.
+    /// Makes a peer connect with this certificate for the first time.
     pub fn comes_with(&mut self, serial: String) {
         self.agenda.push(self.now, Item::Heard(Box::new(Inbound::CertificateUsed { serial })));
     }
@@ -517,22 +517,22 @@ impl World {
         self.signed.remove(&ticket)
     }
 
-    /// The hash of everything that happened: equal for equal seeds.
+    /// Returns the hash of everything that happened: equal for equal seeds.
     pub fn trace_hash(&self) -> u64 {
         self.trace.hash()
     }
 
-    /// Everything that happened, line by line.
+    /// Returns everything that happened, line by line.
     pub fn whole_trace(&self) -> &[String] {
         self.trace.lines()
     }
 
-    /// The last things that happened.
+    /// Returns the last things that happened.
     pub fn trace(&self) -> String {
         self.trace.to_string()
     }
 
-    /// Every fact that is durable.
+    /// Returns every fact that is durable.
     pub fn facts(&self) -> &[Fact] {
         self.journal.facts()
     }
@@ -542,11 +542,11 @@ fn check_state(state: &State) -> Result<(), Violation> {
     state.check().map_err(|violation| Rule::State.broken(violation.to_string()))
 }
 
-/// One way, on a quiet network.
+/// The delay of a message in one direction, on a quiet network.
 pub(crate) const USUAL_DELAY: Span = Span::from_millis(1);
-/// More rounds in one instant, and time stands still.
+/// The limit of rounds in one instant; beyond it, time stands still.
 const MOST_ROUNDS: usize = 100;
-/// More facts of a small world than this, and somebody goes round in circles.
+/// The limit of facts in a small world; beyond it, the world is in a loop.
 const MOST_FACTS: usize = 5_000;
 const FCFS_EVERY: u64 = 8;
 const RESTORE_EVERY: u64 = 32;

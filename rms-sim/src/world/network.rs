@@ -26,7 +26,7 @@ impl World {
         });
     }
 
-    /// The newest link of a node.
+    /// Returns the newest link of a node.
     pub(super) fn link_of(&self, node: usize) -> LinkId {
         LinkId((node as u64) << 32 | self.links[node].epoch)
     }
@@ -45,13 +45,13 @@ impl World {
         }
     }
 
-    /// The agent of a node takes in what happened.
+    /// Passes an event to the agent of a node, and performs its orders.
     pub(super) fn agent_hears(&mut self, node: usize, inbound: node_loop::Inbound) -> Result<(), Violation> {
         self.nodes[node].hear(self.now, inbound);
         self.obey(node)
     }
 
-    /// The agent's orders are performed, as far as it lives to see it.
+    /// Performs the agent's orders until it dies.
     fn obey(&mut self, node: usize) -> Result<(), Violation> {
         for order in self.nodes[node].orders() {
             if !self.nodes[node].lives_on() {
@@ -70,7 +70,7 @@ impl World {
                     self.send_up(node, ToServer::Report(report));
                 }
                 Some(Outbound::Trouble(reason)) => self.send_up(node, ToServer::Trouble(reason)),
-                // Nobody asks for ranks here; applications ask by themselves.
+                // Nobody asks for ranks here; applications send their own requests.
                 Some(_) | None => {}
             }
         }
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// What is due on a node happens.
+    /// Performs what is due on a node.
     pub(super) fn wake(&mut self, node: usize) -> Result<(), Violation> {
         self.nodes[node].wakes_at = None;
         while self.nodes[node].due().is_some_and(|due| due <= self.now) {
@@ -111,7 +111,7 @@ impl World {
         self.look_at_first_process(node, report);
     }
 
-    /// What no supervisor could be made for never was on the node.
+    /// Notes executions for which no supervisor could be made: they were never on the node.
     fn look_at_unstarted(&mut self, node: usize, report: &NodeReport) {
         let model = &self.nodes[node];
         for job in &report.jobs {
@@ -151,7 +151,7 @@ impl World {
         Ok(())
     }
 
-    /// A supervisor that reads its order starts the processes, if there is room for what it keeps of them.
+    /// Starts the processes of a supervisor that has read its order, if the disk has room for its entry in the spool.
     fn supervisor_takes(&mut self, node: usize, seat: String, wanted: &DesiredJob) -> Result<(), Violation> {
         let model = &mut self.nodes[node];
         if !model.claims(self.now, &seat, wanted) {
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// What was kept of an execution is gone: so the server has its result.
+    /// Checks when the entry of an execution is removed that the server has its result.
     fn forgets(&mut self, node: usize, (job, run): ExecutionId, gone: Option<Supervisor>) -> Result<(), Violation> {
         let Some(gone) = gone else { return Ok(()) };
         self.checks.forgotten(&self.nodes[node].name, job, run, Some(&gone))?;
@@ -181,7 +181,7 @@ impl World {
         check::results_are_kept(&forgotten, self.journal.shadow())
     }
 
-    /// The negotiator of a job lives and dies with its first process.
+    /// Starts and ends the negotiator of a job together with its first process.
     fn look_at_first_process(&mut self, node: usize, report: &JobReport) {
         let execution = (report.job, report.run);
         if !self.nodes[node].is_first_of(execution) {

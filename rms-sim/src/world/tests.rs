@@ -1,4 +1,4 @@
-//! What a world tells the server that costs nothing here.
+//! How the server reacts to the cost of passes, which take no time here.
 
 use rms_api::answer::Reason;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::story::{hours, secs};
 use crate::work::rigid;
 
-/// Where the server has come to with 600 waiting jobs, and what it told on its way.
+/// Returns the server's depth with 600 waiting jobs, its facts, and a reason.
 fn run(walk_cost: Duration) -> (Option<u32>, Vec<Fact>, Option<Reason>) {
     let mut world = WorldBuilder::default().cluster("a", 1).walk_cost(walk_cost).build();
     world.after(secs(1));
@@ -22,7 +22,7 @@ fn run(walk_cost: Duration) -> (Option<u32>, Vec<Fact>, Option<Reason>) {
     (depth, world.journal.facts().to_vec(), world.explain(jobs[599]))
 }
 
-/// The depth follows the times, the same way each time, and a restart of the server begins with it.
+/// The depth follows the times, in the same way each time, and a restarted server begins with it.
 #[test]
 fn long_what_passes_are_said_to_cost_gives_the_same_depth_each_time() {
     let (depth, facts, reason) = run(Duration::from_micros(300));

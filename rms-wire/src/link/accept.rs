@@ -1,4 +1,5 @@
-//! Accepts connections: runs each through the handshake and the hello, in a task of its own, in bounded time and memory.
+//! Accepts connections: runs each through the handshake and the hello, in a task of its own, in bounded time and
+//! memory.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -91,7 +92,8 @@ pub struct Admission {
 }
 
 /// Accepts new connections of one endpoint. No connection waits for a place: each kind has a number of places, and when
-/// all are taken, the oldest of whoever holds the most is evicted. So any number of silent connections blocks nobody.
+/// all are taken, the oldest place of the holder with the most is evicted. So any number of silent connections blocks
+/// no other.
 #[derive(Debug)]
 pub struct AcceptLoop {
     quinn: quinn::Endpoint,
@@ -114,7 +116,8 @@ pub struct Acceptor {
     known: Places<Identity>,
     /// Users on the local socket who have not proven their identity yet.
     unproven_local: Places<u32>,
-    /// Slots for proven connections over the local socket: each takes file descriptors. Without one, a client uses the network.
+    /// Slots for proven connections over the local socket: each takes file descriptors. Without one, a client uses the
+    /// network.
     local_slots: Arc<Semaphore>,
     /// Set to the reason when the local connections must end.
     leaving: watch::Sender<Option<String>>,

@@ -37,7 +37,7 @@ impl Backoff {
     }
 }
 
-/// Short delays, for programs that somebody waits for: they reconnect within a second after the server is back.
+/// Short delays, for programs that a person waits for: they reconnect within a second after the server is back.
 impl Default for Backoff {
     fn default() -> Backoff {
         Backoff::new(Duration::from_millis(100), Duration::from_secs(1))

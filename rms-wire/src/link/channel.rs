@@ -46,8 +46,8 @@ impl ByteCount {
     }
 }
 
-/// The incoming half. Receiving is cancel safe: bytes that were read are kept for the next call. The memory for a peer's
-/// large frames is limited: further ones, on any of its channels, wait for it.
+/// The incoming half. Receiving is cancel safe: bytes that were read are kept for the next call. The memory for a
+/// peer's large frames is limited: further ones, on any of its channels, wait for it.
 #[derive(Debug)]
 pub struct Receiver {
     wire: Wire,
@@ -212,8 +212,8 @@ impl Receiver {
         self.checked(received)
     }
 
-    /// As [`Receiver::recv`], but returns the memory reservation, which [`Receiver::recv`] releases at once: for messages
-    /// that are kept while they are processed.
+    /// As [`Receiver::recv`], but returns the memory reservation, which [`Receiver::recv`] releases at once: for
+    /// messages that are kept while they are processed.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -240,8 +240,8 @@ impl Receiver {
         self.checked(received)
     }
 
-    /// As [`Receiver::recv`], but a variant that cannot be parsed is skipped and logged, because the peer may be newer; not
-    /// the `needed` ones: without one part, the others would be taken for the whole.
+    /// As [`Receiver::recv`], but a variant that cannot be parsed is skipped and logged, because the peer may be newer;
+    /// not the `needed` ones: without one part, the others would be taken for the whole.
     ///
     /// # Errors
     /// As [`Receiver::recv`].
@@ -285,7 +285,8 @@ impl Receiver {
         received
     }
 
-    /// Returns the kind number of the next frame, and leaves the frame to be received; `None` after the last one. Cancel safe.
+    /// Returns the kind number of the next frame, and leaves the frame to be received; `None` after the last one.
+    /// Cancel safe.
     ///
     /// # Errors
     /// As [`Receiver::recv`].

@@ -1,4 +1,5 @@
-//! The connection under a link, and its streams: QUIC, or a local socket, which reports its end with QUIC's error types.
+//! The connection under a link, and its streams: QUIC, or a local socket, which reports its end with QUIC's error
+//! types.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -51,8 +51,8 @@ impl SocketDir {
     }
 }
 
-/// Listens at `path`, and replaces a socket that an earlier process has left. Every user with access to the directory may
-/// connect.
+/// Listens at `path`, and replaces a socket that an earlier process has left. Every user with access to the directory
+/// may connect.
 ///
 /// # Errors
 /// The directory belongs to another user, is writable by others, or cannot be written.
@@ -71,11 +71,13 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the server whose socket is at `path`, if only the owner of the directory can have created it. We prove our
-/// identity by our certificate, as over the network, and by a signature that is valid for our user's processes alone.
+/// Connects to the server whose socket is at `path`, if only the owner of the directory can have created it. We prove
+/// our identity by our certificate, as over the network, and by a signature that is valid for our user's processes
+/// alone.
 ///
 /// # Errors
-/// Nobody listens there, or another user does, or the server refuses us. A connection over the network may still succeed.
+/// No process listens there, or another user's does, or the server refuses us. A connection over the network may still
+/// succeed.
 pub async fn dial_local(path: &Path, credentials: &Credentials) -> Result<Link, LinkError> {
     let dialled = tokio::time::timeout(DIAL_TIMEOUT, dial(path, credentials)).await;
     dialled.unwrap_or(Err(LinkError::TooSlow { secs: DIAL_TIMEOUT.as_secs() }))
@@ -122,8 +124,8 @@ pub(super) fn draw_nonce() -> [u8; NONCE_BYTES] {
     nonce
 }
 
-/// Returns the bytes that a client signs. They differ from anything that TLS or a certificate request signs, and name the
-/// user, whom the kernel confirms: an impostor under another user cannot relay the signature.
+/// Returns the bytes that a client signs. They differ from anything that TLS or a certificate request signs, and name
+/// the user, whom the kernel confirms: an impostor under another user cannot relay the signature.
 pub(super) fn signed(nonce: &[u8; NONCE_BYTES], uid: u32) -> Vec<u8> {
     [b"limber local hello 1\0", &nonce[..], &uid.to_le_bytes()].concat()
 }

@@ -80,8 +80,8 @@ impl Endpoint {
         Endpoint::bind_on(bind(listen)?, credentials, serve, tuning)
     }
 
-    /// As [`Endpoint::bind`], for an endpoint that a later process continues: it keeps in `dir` the state by which its peers
-    /// notice the restart at once.
+    /// As [`Endpoint::bind`], for an endpoint that a later process continues: it keeps in `dir` the state by which its
+    /// peers notice the restart at once.
     ///
     /// # Errors
     /// As [`Endpoint::bind`].
@@ -219,7 +219,7 @@ impl Endpoint {
     }
 
     /// Accepts the next peer: its handshake is done and its identity checked. `None` once the endpoint is closed, or if
-    /// it serves nobody.
+    /// it serves no peers.
     pub async fn accept(&self) -> Option<Accepted> {
         match &self.0.accepted {
             Some(accepted) => accepted.lock().await.recv().await,
@@ -339,7 +339,7 @@ impl Endpoint {
         self.0.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends every link with this reason and accepts nobody any more.
+    /// Ends every link with this reason and accepts no further peers.
     pub fn close(&self, reason: &str) {
         if let Some(peer_list) = &self.0.peer_list {
             peer_list.close();

@@ -1,8 +1,9 @@
 //! Knocks: a restarted endpoint makes the peers that it had links with check their links at once.
 //!
-//! A knock is one small datagram from the port that the links went to. It proves nothing and orders nothing: a peer that
-//! gets one from an address that it has dialled sends a ping over its own link, and an endpoint that has lost that link
-//! answers with QUIC's stateless reset, which nobody else can make. So a forged knock costs one packet, at a limited rate.
+//! A knock is one small datagram from the port that the links went to. It proves nothing and orders nothing: a peer
+//! that gets one from an address that it has dialled sends a ping over its own link, and an endpoint that has lost that
+//! link answers with QUIC's stateless reset, which nobody else can make. So a forged knock costs one packet, at a
+//! limited rate.
 
 use std::collections::HashMap;
 use std::fmt;

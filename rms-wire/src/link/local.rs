@@ -1,5 +1,5 @@
-//! A connection over a Unix socket. The socket itself is for control and shows the end of the connection; each channel is a
-//! socket pair, which the accepting side makes, and of which it passes one end to the peer.
+//! A connection over a Unix socket. The socket itself is for control and shows the end of the connection; each channel
+//! is a socket pair, which the accepting side makes, and of which it passes one end to the peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -250,7 +250,8 @@ impl Connection {
         Ok((CHANNEL, fd))
     }
 
-    /// Returns the end of the connection, if it is next on the control socket: the end of a stream may be its consequence.
+    /// Returns the end of the connection, if it is next on the control socket: the end of a stream may be its
+    /// consequence.
     fn peek_end(&self) -> Option<ConnectionError> {
         let mut message = [0; 2 + super::error::MAX_REASON_BYTES];
         match recv(&self.0.control, &mut message, RecvFlags::DONTWAIT | RecvFlags::PEEK) {

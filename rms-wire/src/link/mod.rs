@@ -1,4 +1,5 @@
-//! Links between programs: mutually authenticated connections, over QUIC or a local socket, that carry channels of frames.
+//! Links between programs: mutually authenticated connections, over QUIC or a local socket, that carry channels of
+//! frames.
 
 mod accept;
 mod backoff;

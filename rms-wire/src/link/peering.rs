@@ -49,8 +49,8 @@ pub enum End {
 /// Which side has opened a link: it decides how a restart of either side is noticed.
 #[derive(Debug)]
 pub(super) enum LinkOrigin {
-    /// The peer has connected: it is on the list of peers that get a knock after our restart, if there is one, and has a
-    /// share of our memory.
+    /// The peer has connected: it is on the list of peers that get a knock after our restart, if there is one, and has
+    /// a share of our memory.
     Accepted { _entry: Option<PeerEntry>, sharing: Arc<Mutex<Sharing>> },
     /// We have connected: a knock tells us of the peer's restart; on a local socket the kernel does.
     Dialled(Option<KnockReceiver>),
@@ -116,8 +116,8 @@ impl Link {
         self.0.wire.connection().rtt()
     }
 
-    /// Counts the link for `who` instead of its peer: a process of a job uses the share of all jobs of its owner. Until then,
-    /// a job's link may use next to nothing.
+    /// Counts the link for `who` instead of its peer: a process of a job uses the share of all jobs of its owner. Until
+    /// then, a job's link may use next to nothing.
     pub fn count_for(&self, who: &Identity) {
         let Some(sharing) = self.0.sharing.upgrade() else { return };
         // No change of it can panic half-way.

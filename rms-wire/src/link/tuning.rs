@@ -10,32 +10,32 @@ use rms_model::{Identity, Role};
 
 use crate::tls::Credentials;
 
-/// How patient a link is and what it may hold.
+/// The timeouts and limits of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// The side that connects sends a heartbeat when nothing else went out for so long. Its answer keeps the
-    /// other side's watch still too, so a server with many agents has half the work.
+    /// The side that connects sends a heartbeat when it has sent nothing else for this long. The answer also resets the
+    /// other side's idle timer, so a server with many agents has half the work.
     pub keep_alive: Duration,
-    /// The link is dead when nothing came for so long.
+    /// A link is dead when nothing was received for this long.
     pub idle: Duration,
-    /// A connection that is no link after so long is dropped.
+    /// A connection that is not a link after this time is dropped.
     pub handshake: Duration,
-    /// A frame that has not arrived so long after it began, or was not read, costs its channel.
+    /// A frame that has not fully arrived, or was not read, this long after it began costs its channel.
     pub frame: Duration,
     /// Channels that the peer may have open at once; it waits when it wants more.
     pub max_channels: u32,
-    /// Fixes what QUIC draws at random, for deterministic tests.
+    /// Replaces the random numbers of QUIC by a fixed seed, for deterministic tests.
     pub seed: Option<[u8; 32]>,
 }
 
-/// What a link may hold of ours.
+/// What a link may use of this endpoint's resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Allowance {
     /// Channels that the peer may have open at once.
     pub channels: VarInt,
-    /// Bytes that it has sent and we have not read.
+    /// Bytes that the peer has sent and this side has not read.
     pub window: VarInt,
-    /// Bytes that we have sent and it has not acknowledged.
+    /// Bytes that this side has sent and the peer has not acknowledged.
     pub unacknowledged: u64,
 }
 
@@ -53,75 +53,77 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// For links whose end must be noticed at once: a launcher that is gone cannot be told of a start. Both sides go by
-    /// the shorter idle time of the two.
+    /// Returns the tuning for links whose end must be noticed at once: a launcher that is gone cannot be told of a
+    /// start. Both sides use the shorter idle time of the two.
     pub fn attentive() -> Tuning {
         Tuning { keep_alive: Duration::from_millis(700), idle: Duration::from_millis(2400), ..Tuning::default() }
     }
 
-    /// Handshakes at work at once; each takes some 20 KiB.
+    /// Handshakes in progress at once; each takes some 20 KiB.
     pub(super) const MAX_HALF_OPEN: usize = 512;
-    /// Those without a certificate who say nothing, and those who wait for the answer to their token.
+    /// Peers without a certificate that have sent nothing yet, and those that wait for the answer to their token.
     pub(super) const MAX_STRANGERS: usize = 128;
-    /// Those with a certificate who say nothing.
+    /// Peers with a certificate that have sent nothing yet.
     pub(super) const MAX_SILENT_KNOWN: usize = 512;
-    /// Connections that are no links, with those that are over and not yet forgotten.
+    /// Connections that are not links, including those that have ended and are not yet forgotten.
     pub(super) const MAX_UNSETTLED: usize = 2560;
-    /// Over the local socket: those who have not proven who they are, links, and channels of each at once. Each is an open
-    /// file, of which an ordinary process may have 1024.
+    /// Over the local socket: peers that have not proven their identity, links, and channels of each at once. Each is
+    /// an open file, of which an ordinary process may have 1024.
     pub(super) const MAX_UNPROVEN_LOCAL: usize = 64;
     pub(super) const MAX_LOCAL: usize = 64;
     pub(super) const LOCAL_CHANNELS: usize = 8;
-    /// How long a handshake may take, and how long a stranger may think about what it wants.
+    /// How long a handshake may take, and how long a peer without a certificate may take to say what it wants.
     pub(super) const HALF_OPEN: Duration = Duration::from_secs(5);
     pub(super) const STRANGER: Duration = Duration::from_secs(3);
-    /// From so many newcomers without a certificate on, one more must first prove that it receives at its address.
+    /// From this many connections without a proven certificate on, a new one must first prove that it receives at its
+    /// address.
     pub(super) const PROVE_ADDRESS_FROM: usize = 64;
-    /// First packets that nobody has looked at; that takes microseconds.
+    /// First packets that were not processed yet; processing takes microseconds.
     const MAX_INCOMING: usize = 1024;
-    /// What one of them, and all of them, may send until then.
+    /// What one of them, and all of them, may send until they are processed.
     const INCOMING_BYTES: u64 = 8 << 10;
     const INCOMING_BYTES_TOTAL: u64 = 4 << 20;
-    /// Channels, and bytes that were not read or acknowledged, of a connection that is no link yet.
+    /// Channels, and bytes that were not read or acknowledged, of a connection that is not a link yet.
     const ENTRY_CHANNELS: u32 = 2;
     const ENTRY_WINDOW: u32 = 128 << 10;
     const ENTRY_UNACKNOWLEDGED: u64 = 64 << 10;
-    /// Large frames of one peer, over all of its links, in KiB. A user has some, and the user's jobs others beside them: with
-    /// all else that both hold it is to stay below 64 MiB.
+    /// Large frames of one peer, over all of its links, in KiB. A user has some, and the user's jobs have others of
+    /// their own: with everything else that both hold, the sum is to stay below 64 MiB.
     const LARGE_FRAMES_KIB: u32 = 24 << 10;
     const LARGE_FRAMES_OF_USERS_KIB: u32 = 12 << 10;
     const LARGE_FRAMES_OF_JOBS_KIB: u32 = 6 << 10;
-    /// One frame may take a second more for each so many bytes.
+    /// A frame may take one second more for each of this many bytes.
     const BYTES_A_SECOND: usize = 128 << 10;
-    /// Unread bytes of one channel, and of one on a link that was accepted: a server has hundreds of each follower.
+    /// Unread bytes of one channel, and of one on an accepted link: a server has hundreds of channels for each
+    /// follower.
     const CHANNEL_WINDOW: u32 = 128 << 10;
     const ACCEPTED_WINDOW: u32 = 64 << 10;
-    /// What is taken for the round trip before one was measured. A first packet that was lost, or came before the
-    /// server was up, is sent again after three of them.
+    /// The round-trip time assumed before one was measured. A first packet that was lost, or came before the server was
+    /// up, is sent again after three of them.
     const INITIAL_RTT: Duration = Duration::from_millis(50);
     /// Bytes sent and not yet acknowledged.
     const SEND_WINDOW: u64 = 2 << 20;
 
-    /// For the side that connects.
+    /// Returns the transport configuration of the side that connects.
     pub(super) fn connecting(&self) -> Arc<TransportConfig> {
         let mut transport = self.transport(self.max_channels, self.window(), Tuning::SEND_WINDOW);
         transport.keep_alive_interval(Some(self.keep_alive)).initial_rtt(Tuning::INITIAL_RTT);
         Arc::new(transport)
     }
 
-    /// Unread bytes of one link. Channels that nobody reads fill only their own windows: together they must not use up
-    /// the link's, or a slow follower of output would silence the reports beside it.
+    /// Returns the limit of unread bytes of one link. Channels that nobody reads fill only their own windows: together
+    /// they must not use up the link's, or a slow follower of output would block the reports beside it.
     pub(super) fn window(&self) -> VarInt {
         let window = u64::from(self.max_channels).saturating_mul(u64::from(Tuning::CHANNEL_WINDOW));
         VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 
-    /// What a connection that we accept begins with.
+    /// Returns the window with which an accepted connection begins.
     pub(super) fn entry_window(&self) -> VarInt {
         Tuning::ENTRY_WINDOW.into()
     }
 
-    /// How many KiB of large frames all links of an identity may hold.
+    /// Returns how many KiB of large frames all links of an identity may hold.
     pub(super) fn large_frames_kib(role: Role) -> u32 {
         match role {
             Role::User => Tuning::LARGE_FRAMES_OF_USERS_KIB,
@@ -130,9 +132,9 @@ impl Tuning {
         }
     }
 
-    /// What the `n_links`th link of an identity may hold. An agent has one, on which the output of its jobs waits for those
-    /// who follow it. Others have some for programs that do much, and many for commands.
-    /// Jobs have one each, and there may be a thousand of one owner.
+    /// Returns what the `n_links`th link of an identity may hold. An agent has one link, on which the output of its
+    /// jobs waits for its followers. Others have a few links for programs that do much, and many for commands. Jobs
+    /// have one each, and an owner may have a thousand jobs.
     pub(super) fn allowance(&self, who: &Identity, n_links: usize) -> Allowance {
         let (channels, window, unacknowledged) = match (who.role, n_links) {
             (Role::Agent, ..=2) => (self.max_channels, self.window(), Tuning::SEND_WINDOW),
@@ -146,7 +148,7 @@ impl Tuning {
         Allowance { channels: channels.max(Tuning::ENTRY_CHANNELS).into(), window, unacknowledged }
     }
 
-    /// How long a frame of so many bytes may take, where `least` is the patience with short ones.
+    /// Returns how long a frame of `n_bytes` may take, where `least` is the time for short frames.
     pub(super) fn frame_patience(least: Duration, n_bytes: usize) -> Duration {
         least + Duration::from_secs((n_bytes / Tuning::BYTES_A_SECOND) as u64)
     }
@@ -165,9 +167,9 @@ impl Tuning {
         transport
     }
 
-    /// What follows from `secret` is the same after a restart: a server that was killed then tells the peers of its
-    /// lost links so at their next packet, instead of leaving them to wait out the idle time. An endpoint that has none
-    /// takes the credentials' key, which lasts as long as they do.
+    /// Builds the configuration of an endpoint. What is derived from `secret` is the same after a restart: a server
+    /// that was killed then tells its peers at their next packet that their links are lost, instead of leaving them to
+    /// wait out the idle time. An endpoint without a secret takes the credentials' key, which lasts as long as they do.
     pub(super) fn endpoint(&self, credentials: &Credentials, secret: Option<[u8; 32]>) -> EndpointConfig {
         let secret = match &secret {
             Some(secret) => hmac::Key::new(hmac::HMAC_SHA256, secret),
@@ -180,7 +182,8 @@ impl Tuning {
         let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
         endpoint
             .cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids)))
-            // A thousand peers ask at once after a restart. A reset is smaller than what asks for it, so none is withheld.
+            // A thousand peers ask at once after a restart. A reset is smaller than the packet that triggers it, so
+            // none is withheld.
             .min_reset_interval(Duration::ZERO)
             .rng_seed(self.seed);
         endpoint
@@ -188,7 +191,7 @@ impl Tuning {
 
     pub(super) fn limit_incoming(&self, server: &mut ServerConfig) {
         let mut entry = self.transport(Tuning::ENTRY_CHANNELS, self.entry_window(), Tuning::ENTRY_UNACKNOWLEDGED);
-        // A connection that is over is remembered for nine of them.
+        // A closed connection is remembered for nine of them.
         entry.initial_rtt(Tuning::INITIAL_RTT).stream_receive_window(Tuning::ACCEPTED_WINDOW.into());
         server
             .max_incoming(Tuning::MAX_INCOMING)

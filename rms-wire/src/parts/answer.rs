@@ -1,4 +1,4 @@
-//! A long answer as parts: cut by the server, put together by the client.
+//! A long answer as parts: split by the server, joined by the client.
 
 use rms_api::Answer;
 use rms_api::answer::ViewAnswer;
@@ -6,10 +6,10 @@ use rms_api::answer::ViewAnswer;
 use super::{MAX_LINES, Malformed};
 use crate::answer::AnswerPart;
 
-/// The parts of an answer. Each is made when it is asked for, so that a long one is never there twice.
+/// The parts of an answer. Each is made on demand, so that a long one is never in memory twice.
 pub type Parts<'a> = Box<dyn Iterator<Item = AnswerPart> + Send + 'a>;
 
-/// The frames of an answer, in order; never none. Jobs, views and negotiations can be large: one a frame.
+/// Returns the frames of an answer, in order; at least one. Jobs, views and negotiations can be large: one per frame.
 pub fn answer_parts(answer: &Answer) -> Parts<'_> {
     match answer {
         Answer::Jobs { done, refused } => {
@@ -23,7 +23,7 @@ pub fn answer_parts(answer: &Answer) -> Parts<'_> {
         Answer::Detail { now, planned, jobs } => {
             parts(jobs, 1, |_, jobs| Answer::Detail { now: *now, planned: *planned, jobs })
         }
-        // The first part brings all the clusters: they are few.
+        // The first part contains all the clusters: they are few.
         Answer::Nodes { now, nodes, clusters } => parts(nodes, MAX_LINES, move |idx, nodes| {
             let clusters = if idx == 0 { clusters.clone() } else { Vec::new() };
             Answer::Nodes { now: *now, nodes, clusters }
@@ -51,7 +51,7 @@ pub fn answer_parts(answer: &Answer) -> Parts<'_> {
     }
 }
 
-/// Cuts a list into parts of `n_lines`; an empty list is one empty part.
+/// Splits a list into parts of `n_lines`; an empty list is one empty part.
 fn parts<'a, T: Clone + Sync>(
     items: &'a [T],
     n_lines: usize,
@@ -70,7 +70,7 @@ fn lines<T: Clone>(items: &[T], idx: usize) -> Vec<T> {
     items.iter().skip(idx * MAX_LINES).take(MAX_LINES).cloned().collect()
 }
 
-/// Puts the parts of an answer together.
+/// Joins the parts of an answer.
 #[derive(Debug, Default)]
 pub struct AnswerParts {
     so_far: Option<Answer>,
@@ -82,10 +82,10 @@ impl AnswerParts {
         AnswerParts::default()
     }
 
-    /// Takes the next part; returns the whole with the last one.
+    /// Takes the next part; returns the whole answer with the last one.
     ///
     /// # Errors
-    /// A part that does not continue those before it, or more lines than there can be.
+    /// A part that does not continue the previous ones, or more lines than there can be.
     pub fn push(&mut self, part: Answer, last: bool) -> Result<Option<Answer>, Malformed> {
         self.n_lines += n_lines(&part);
         if self.n_lines > MAX_TOTAL_LINES {
@@ -103,7 +103,7 @@ impl AnswerParts {
     }
 }
 
-/// A list with the part that follows.
+/// Appends the next part to a list.
 fn join(mut so_far: Answer, part: Answer) -> Result<Answer, Malformed> {
     match (&mut so_far, part) {
         (Answer::Jobs { done, refused }, Answer::Jobs { done: more_done, refused: more_refused }) => {
@@ -159,5 +159,5 @@ fn n_lines(part: &Answer) -> usize {
     }
 }
 
-/// More lines than a deployment has; a server that sends more is not taken at its word.
+/// More lines than a deployment has; a server that sends more is not trusted.
 const MAX_TOTAL_LINES: usize = 4_000_000;

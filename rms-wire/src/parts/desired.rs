@@ -1,11 +1,11 @@
-//! A node's desired state: cut into frames by the server, put together by the agent.
+//! A node's desired state: split into frames by the server, joined by the agent.
 
 use rms_api::desired::Desired;
 
 use super::Malformed;
 use crate::to_agent::{DesirePart, ToAgent};
 
-/// The frames of a desired state, in order; never none.
+/// Returns the frames of a desired state, in order; at least one.
 pub fn desire_parts(desired: &Desired) -> Vec<ToAgent> {
     let generation = desired.generation;
     let part = |job, last| ToAgent::Desire(DesirePart { generation, job, last });
@@ -17,7 +17,7 @@ pub fn desire_parts(desired: &Desired) -> Vec<ToAgent> {
     jobs.map(|(idx, job)| part(Some(Box::new(job.clone())), idx + 1 == n_jobs)).collect()
 }
 
-/// Puts the frames of a desired state together.
+/// Joins the frames of a desired state.
 #[derive(Debug, Default)]
 pub struct DesiredParts {
     so_far: Option<Desired>,
@@ -28,10 +28,10 @@ impl DesiredParts {
         DesiredParts::default()
     }
 
-    /// Takes the next frame; returns the whole with the last one.
+    /// Takes the next frame; returns the whole state with the last one.
     ///
     /// # Errors
-    /// A frame that belongs to another generation than those before it, or a job on a node that it does not have.
+    /// A frame of another generation than the previous ones, or a job on a node that it does not have.
     pub fn push(&mut self, part: DesirePart) -> Result<Option<Desired>, Malformed> {
         let generation = part.generation;
         let is_first = self.so_far.is_none();

@@ -1,4 +1,4 @@
-//! What is too long for one frame: cut into parts by who sends it, put together by who gets it.
+//! Messages that are too long for one frame: split by the sender, joined by the receiver.
 
 mod answer;
 mod desired;
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::message::MAX_LINES;
 
-/// Why parts make no whole.
+/// Why parts cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     #[error("{field} has {n} entries, but at most {max} are taken")]

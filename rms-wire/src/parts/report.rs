@@ -1,11 +1,11 @@
-//! What an agent says of its jobs: cut into frames by the agent, put together by the server.
+//! What an agent reports about its jobs: split into frames by the agent, joined by the server.
 
 use rms_api::desired::NodeReport;
 
 use super::{MAX_LINES, Malformed};
 use crate::to_server::{ReportPart, ToServer};
 
-/// The frames of a report, in order; never none.
+/// Returns the frames of a report, in order; at least one.
 pub fn report_parts(report: &NodeReport) -> Vec<ToServer> {
     let seen = report.seen;
     let n_parts = report.jobs.len().div_ceil(MAX_LINES).max(1);
@@ -16,7 +16,7 @@ pub fn report_parts(report: &NodeReport) -> Vec<ToServer> {
     (0..n_parts).map(part).collect()
 }
 
-/// Puts the frames of a report together.
+/// Joins the frames of a report.
 #[derive(Debug, Default)]
 pub struct ReportParts {
     so_far: Option<NodeReport>,
@@ -27,10 +27,10 @@ impl ReportParts {
         ReportParts::default()
     }
 
-    /// Takes the next frame; returns the whole with the last one.
+    /// Takes the next frame; returns the whole report with the last one.
     ///
     /// # Errors
-    /// A frame that is too long, or belongs to another report than those before it.
+    /// A frame that is too long, or belongs to another report than the previous ones.
     pub fn push(&mut self, part: ReportPart) -> Result<Option<NodeReport>, Malformed> {
         let seen = part.seen;
         let mut report = self.so_far.take().unwrap_or(NodeReport { seen, jobs: Vec::new() });

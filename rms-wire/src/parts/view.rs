@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Profile, Span, Time};
 use super::{MAX_LINES, Malformed};
 use crate::launcher::{ClusterPart, LauncherTold, MAX_PAIRS, NodeSpan, Occupied, ViewPart};
 
-/// The frames of a notice, in order; never none.
+/// Returns the frames of a notice, in order; at least one.
 pub fn notice_parts(notice: &Notice) -> Vec<LauncherTold> {
     match notice {
         Notice::Changed(change) => view_parts(change).into_iter().map(LauncherTold::Changed).collect(),
@@ -63,7 +63,7 @@ fn cut_off(whole: &mut Occupied, room: usize) -> Option<Occupied> {
     }
     let pairs = whole.pairs.split_off(room);
     let lasted: u64 = whole.pairs.iter().map(|pair| pair.millis).sum();
-    // Both ends of a profile are within what times can be.
+    // Both ends of a profile are within the range of times.
     Some(Occupied { after: whole.after.saturating_add_unsigned(lasted), pairs })
 }
 
@@ -77,7 +77,7 @@ fn compact(profile: &Profile, at: Time) -> Occupied {
     Occupied { after, pairs }
 }
 
-/// Puts the parts of a change of the view together.
+/// Joins the parts of a change of the view.
 #[derive(Debug, Default)]
 pub struct ViewParts {
     version: Option<u64>,
@@ -86,7 +86,7 @@ pub struct ViewParts {
     n_pairs: usize,
 }
 
-/// A cluster's change, as far as its parts have come.
+/// The change of a cluster, as far as its parts have arrived.
 #[derive(Debug)]
 struct PartialCluster {
     cluster: ClusterId,
@@ -101,7 +101,7 @@ impl ViewParts {
         ViewParts::default()
     }
 
-    /// Takes the next part; returns the whole with the last one.
+    /// Takes the next part; returns the whole change with the last one.
     ///
     /// # Errors
     /// A part belongs to another change, or a profile is invalid.

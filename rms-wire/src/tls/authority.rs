@@ -1,4 +1,4 @@
-//! The deployment's certificate authority: it alone says who a key speaks for.
+//! The deployment's certificate authority: it alone decides which identity a key has.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::token::digest;
 #[derive(Debug)]
 pub struct Authority {
     deployment: String,
-    /// First the one that signs; another one that is trusted beside it while they change.
+    /// First the CA that signs; during a rotation, another trusted one beside it.
     cas: Vec<CertificateDer<'static>>,
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -63,7 +63,7 @@ pub enum AuthorityError {
 }
 
 impl Authority {
-    /// Makes a CA for `deployment` and keeps it in `dir`; it lives for 20 years.
+    /// Makes a CA for `deployment` and stores it in `dir`; it is valid for 20 years.
     ///
     /// # Errors
     /// A directory that already holds one or cannot be written; an unusable name.
@@ -98,7 +98,7 @@ impl Authority {
         Ok(Authority { deployment, cas, ca_pem, issuer })
     }
 
-    /// Where the change to another CA is.
+    /// Returns the state of the change to another CA.
     pub fn rotation(dir: &Path) -> Rotation {
         match (dir.join(NEXT_CA_FILE).exists(), dir.join(OLD_CA_FILE).exists()) {
             (true, _) => Rotation::Begun,
@@ -108,10 +108,10 @@ impl Authority {
     }
 
     /// Takes the next step in the change to another CA: makes one, which is trusted beside the present one; signs with
-    /// it, while the old one is still trusted; and forgets the old one.
+    /// it, while the old one is still trusted; and removes the old one.
     ///
     /// # Errors
-    /// Another step is next, or the directory cannot be written. What is there stays usable.
+    /// Another step is next, or the directory cannot be written. The existing files stay usable.
     pub fn rotate(dir: &Path, to: Rotation, now: Time) -> Result<(), AuthorityError> {
         let is = Authority::rotation(dir);
         match (is, to) {
@@ -122,7 +122,7 @@ impl Authority {
             (Rotation::Begun, Rotation::Switched) => {
                 let old = files::read(&dir.join(CA_FILE))?;
                 files::write(&dir.join(OLD_CA_FILE), &old, Access::Everybody)?;
-                // From here on it is done, whoever finishes it.
+                // From here on the switch is done, whichever process finishes it.
                 move_file(dir, NEXT_KEY_FILE, KEY_FILE)?;
                 finish_switch(dir)
             }
@@ -139,23 +139,23 @@ impl Authority {
         &self.deployment
     }
 
-    /// SHA-256 of the certificate of the CA that signs, in hexadecimal: what tokens pin.
+    /// Returns the SHA-256 of the certificate of the CA that signs, in hexadecimal: the value that tokens pin.
     pub fn fingerprint(&self) -> String {
         fingerprint(&self.cas[0])
     }
 
-    /// The fingerprints of all that are trusted, first the one that signs.
+    /// Returns the fingerprints of all trusted CAs, first the one that signs.
     pub fn authorities(&self) -> Vec<String> {
         self.cas.iter().map(fingerprint).collect()
     }
 
-    /// The CAs' certificates in PEM, first the one that signs.
+    /// Returns the CAs' certificates in PEM, first the one that signs.
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// A certificate in PEM over the key of `csr`. Nothing else in the request counts: who the certificate
-    /// speaks for and how long is said here.
+    /// Signs a certificate in PEM for the key of `csr`. Nothing else in the request counts: the identity and the
+    /// validity are given here.
     ///
     /// # Errors
     /// A request that is malformed or not signed by its own key, an unusable serial or validity.
@@ -186,11 +186,11 @@ impl Authority {
     }
 }
 
-/// SHA-256 of the public key in a request that can be signed: whether it can is to be known before anything is given up
-/// for it.
+/// Returns the SHA-256 of the public key in a request that can be signed: this must be known before anything is given
+/// up for it.
 ///
 /// # Errors
-/// It is malformed, not signed by its own key, or of a kind of key that is not taken.
+/// The request is malformed, not signed by its own key, or of an unsupported kind of key.
 pub fn key_of_request(csr: &[u8]) -> Result<[u8; 32], AuthorityError> {
     Ok(digest(&parse_request(csr)?.public_key.subject_public_key_info()))
 }
@@ -208,19 +208,19 @@ fn parse_request(csr: &[u8]) -> Result<CertificateSigningRequestParams, Authorit
     Ok(request)
 }
 
-/// Where the change to another CA is, and the steps that lead there.
+/// The state of the change to another CA, and its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotation {
     /// One CA signs and is trusted.
     None,
-    /// Another one is trusted beside it.
+    /// Another CA is trusted beside it.
     Begun,
-    /// The other one signs; the old one is still trusted.
+    /// The other CA signs; the old one is still trusted.
     Switched,
 }
 
 impl Rotation {
-    /// The command that takes the next step.
+    /// Returns the command that takes the next step.
     pub fn next(self) -> &'static str {
         match self {
             Rotation::None => "begin",
@@ -240,7 +240,7 @@ impl std::fmt::Display for Rotation {
     }
 }
 
-/// The certificate comes last: where it is, the key is.
+/// Writes a CA. The certificate comes last: if it is there, so is the key.
 fn write_new(dir: &Path, deployment: &str, now: Time, (key_file, ca_file): (&str, &str)) -> Result<(), AuthorityError> {
     let key = KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Key)?;
     let mut params = CertificateParams::default();
@@ -258,7 +258,7 @@ fn write_new(dir: &Path, deployment: &str, now: Time, (key_file, ca_file): (&str
     Ok(())
 }
 
-/// A switch whose key has moved goes on here if it was cut short.
+/// Finishes a switch that was interrupted after its key had moved.
 fn finish_switch(dir: &Path) -> Result<(), AuthorityError> {
     let is_cut_short = dir.join(NEXT_CA_FILE).exists() && !dir.join(NEXT_KEY_FILE).exists();
     if is_cut_short { move_file(dir, NEXT_CA_FILE, CA_FILE) } else { Ok(()) }
@@ -277,11 +277,11 @@ fn read_ca(path: &Path) -> Result<CertificateDer<'static>, AuthorityError> {
     Ok(ca)
 }
 
-/// Which ends of a connection a role may be, checked by TLS itself.
+/// Returns which ends of a connection a role may be, checked by TLS itself.
 fn usages(role: Role) -> Vec<ExtendedKeyUsagePurpose> {
     match role {
         Role::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
-        // Agents also reach each other.
+        // Agents also connect to each other.
         Role::Agent => vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth],
         Role::User | Role::Admin | Role::Job => vec![ExtendedKeyUsagePurpose::ClientAuth],
     }
@@ -313,8 +313,8 @@ const CA_LIFE: Duration = Duration::from_secs(20 * 366 * 24 * 3600);
 const MAX_CSR_BYTES: usize = 8 << 10;
 const CA_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
-/// Those of a CA that is going to sign.
+/// The certificate of a CA that is going to sign.
 const NEXT_CA_FILE: &str = "next.pem";
 const NEXT_KEY_FILE: &str = "next.key";
-/// The one that has signed before; its key is gone.
+/// The CA that signed before; its key has been deleted.
 const OLD_CA_FILE: &str = "old.pem";

@@ -1,4 +1,4 @@
-//! TLS configurations made by hand: 1.3 only, no early data, no tickets.
+//! TLS configurations with explicit settings: 1.3 only, no early data, no tickets.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ pub enum TlsError {
     Suite(#[from] NoInitialCipherSuite),
 }
 
-/// For the side that is connected to. With `join`, the join protocol is offered too, which needs no certificate;
-/// whoever speaks the ordinary one without a certificate is then refused right after the handshake.
+/// Builds the configuration of the side that accepts. With `join`, it also offers the join protocol, which needs no
+/// certificate; a peer that uses the ordinary protocol without a certificate is then refused right after the handshake.
 pub fn server_config(credentials: &Credentials, revoked: &Revoked, join: bool) -> Result<QuicServerConfig, TlsError> {
     let verifier = client_verifier(credentials, revoked, join)?;
-    // The CA goes along, so that a joining peer can compare it with its token.
+    // The CA is sent along, so that a joining peer can compare it with its token.
     let mut certificates = credentials.chain().to_vec();
     certificates.extend(credentials.cas().iter().cloned());
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -53,7 +53,7 @@ pub fn server_config(credentials: &Credentials, revoked: &Revoked, join: bool) -
     Ok(QuicServerConfig::try_from(config)?)
 }
 
-/// Why somebody has not proven to be who a certificate says.
+/// Why a peer has not proven the identity in a certificate.
 #[derive(Debug, Error)]
 pub enum ProofError {
     #[error(transparent)]
@@ -64,7 +64,7 @@ pub enum ProofError {
     Signature,
 }
 
-/// Who has signed the message, by a certificate that is checked as those of TLS are.
+/// Returns the signer of a message, by a certificate that is checked as in TLS.
 pub fn proven(
     credentials: &Credentials,
     revoked: &Revoked,
@@ -90,7 +90,7 @@ fn client_verifier(credentials: &Credentials, revoked: &Revoked, join: bool) -> 
     Ok(ClientVerifier { chain: chain.build()?, membership: membership(credentials, revoked) })
 }
 
-/// For the side that connects.
+/// Builds the configuration of the side that connects.
 pub fn client_config(
     credentials: &Credentials,
     revoked: &Revoked,
@@ -101,7 +101,8 @@ pub fn client_config(
     finish(config, ALPN)
 }
 
-/// For joining: the server proves itself by the CA that the token pins, and we prove nothing.
+/// Builds the configuration for joining: the server proves itself by the CA that the token pins, and this side proves
+/// nothing.
 pub fn join_config(fingerprint: &str) -> Result<QuicClientConfig, TlsError> {
     let config = verifying(Trust::Fingerprint(fingerprint.to_owned()), &Expect::server())?.with_no_client_auth();
     finish(config, ALPN_JOIN)

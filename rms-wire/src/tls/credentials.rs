@@ -1,4 +1,4 @@
-//! A key with its certificate and the CA it trusts: what a program needs to speak.
+//! A key with its certificate and the CA it trusts: what a program needs to connect.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::files::{self, Access, FileError};
 use super::peer::{Peer, PeerError, deployment_of, fingerprint};
 use super::pem;
 
-/// Who this program is. Cheap to clone; `Debug` does not show the key.
+/// The identity of this program. Cheap to clone; `Debug` does not show the key.
 #[derive(Clone)]
 pub struct Credentials(Arc<Parts>);
 
@@ -25,7 +25,7 @@ struct Parts {
     key: PrivateKeyDer<'static>,
     signing: Arc<dyn SigningKey>,
     chain: Vec<CertificateDer<'static>>,
-    /// First the one that has signed the chain; another beside it while the authority is being changed.
+    /// First the CA that has signed the chain; during a rotation, another one beside it.
     cas: Vec<CertificateDer<'static>>,
     peer: Peer,
 }
@@ -50,10 +50,11 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// From texts in PEM. `chain` begins with the own certificate, `ca` with the one of the CA that has signed it.
+    /// Reads credentials from texts in PEM. `chain` begins with the program's own certificate, `ca` with the one of the
+    /// CA that has signed it.
     ///
     /// # Errors
-    /// Texts that are no key or certificates, or do not belong together.
+    /// Texts that are not a key or certificates, or do not belong together.
     pub fn new(key_pem: &str, chain: &str, ca: &str) -> Result<Credentials, CredentialsError> {
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(CredentialsError::Key)?;
         let chain = pem::read(chain).map_err(CredentialsError::Chain)?;
@@ -70,7 +71,7 @@ impl Credentials {
         Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, signing, chain, cas, peer })))
     }
 
-    /// From `key.pem`, `cert.pem` and `ca.pem` in a directory. A rotation that was cut short is finished.
+    /// Loads `key.pem`, `cert.pem` and `ca.pem` from a directory. Finishes a rotation that was interrupted.
     ///
     /// # Errors
     /// Missing files, or as [`Credentials::new`].
@@ -86,7 +87,7 @@ impl Credentials {
                 credentials.finish_rotation(dir)?;
                 Ok(credentials)
             }
-            // Another process has rotated them between our reads.
+            // Another process has rotated the files between the two reads.
             Err(CredentialsError::Mismatch(_))
                 if files::read(&dir.join(CHAIN_FILE))? != chain || files::read(&dir.join(KEY_FILE))? != key =>
             {
@@ -96,8 +97,8 @@ impl Credentials {
         }
     }
 
-    /// Writes them to a directory, the key for its owner only. At every instant the directory holds the old
-    /// credentials or the new ones: the certificate decides which, and [`Credentials::load`] finds its key.
+    /// Writes the credentials to a directory, the key readable by its owner only. At every instant the directory holds
+    /// the old credentials or the new ones: the certificate decides which, and [`Credentials::load`] finds its key.
     ///
     /// # Errors
     /// A directory that cannot be written.
@@ -111,7 +112,8 @@ impl Credentials {
         if is_rotation { self.finish_rotation(dir) } else { Ok(()) }
     }
 
-    /// Keeps other processes from renewing those in this directory, until it is dropped; none if another one does now.
+    /// Prevents other processes from renewing the credentials in this directory until the lock is dropped; returns none
+    /// if another process holds it.
     ///
     /// # Errors
     /// A directory that cannot be read.
@@ -124,8 +126,8 @@ impl Credentials {
         lock.map_err(|source| FileError::Read { path: dir.to_owned(), source }.into())
     }
 
-    /// Writes them into an empty directory that nobody looks into yet, all of them for their owner only. Nothing is
-    /// synced: they are for who can get others.
+    /// Writes the credentials into an empty directory that nobody reads yet, all files readable by their owner only.
+    /// Nothing is synced: their user can get new ones.
     ///
     /// # Errors
     /// A directory that cannot be written, or is not empty.
@@ -141,13 +143,13 @@ impl Credentials {
         let key = dir.join(KEY_FILE);
         match files::rename(&dir.join(NEXT_KEY_FILE), &key) {
             Ok(()) => Ok(()),
-            // Another process that loads them at this moment has done it.
+            // Another process that loads the credentials at this moment has done it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(FileError::Write { path: key, source }.into()),
         }
     }
 
-    /// The message, signed with Ed25519; none if the key is another one than this program makes.
+    /// Signs the message with Ed25519; returns none if the key is of a kind that this program does not make.
     pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         self.0.signing.choose_scheme(&[SignatureScheme::ED25519])?.sign(message).ok()
     }
@@ -160,7 +162,7 @@ impl Credentials {
         &self.0.peer.deployment
     }
 
-    /// The serial of the own certificate, in lower-case hexadecimal.
+    /// The serial of the program's own certificate, in lower-case hexadecimal.
     pub fn serial(&self) -> &str {
         &self.0.peer.serial
     }
@@ -173,17 +175,17 @@ impl Credentials {
         self.0.peer.expires
     }
 
-    /// SHA-256 of the CA's certificate in hexadecimal: what tokens pin.
+    /// Returns the SHA-256 of the CA's certificate in hexadecimal: the value that tokens pin.
     pub fn ca_fingerprint(&self) -> String {
         fingerprint(&self.0.cas[0])
     }
 
-    /// The fingerprints of all CAs that are trusted, first the one that has signed our certificate.
+    /// Returns the fingerprints of all trusted CAs, first the one that has signed this certificate.
     pub fn authorities(&self) -> Vec<String> {
         self.0.cas.iter().map(fingerprint).collect()
     }
 
-    /// Whether the CA with this fingerprint is trusted.
+    /// Returns whether the CA with this fingerprint is trusted.
     pub fn trusts(&self, fingerprint: &str) -> bool {
         self.authorities().iter().any(|trusted| trusted == fingerprint)
     }
@@ -218,5 +220,5 @@ impl std::fmt::Debug for Credentials {
 const CA_FILE: &str = "ca.pem";
 const CHAIN_FILE: &str = "cert.pem";
 const KEY_FILE: &str = "key.pem";
-/// The key of a certificate that is about to replace the one in use.
+/// The key of the certificate that is about to replace the present one.
 const NEXT_KEY_FILE: &str = "key.next.pem";

@@ -1,4 +1,4 @@
-//! Reads and writes key and certificate files: whole or not at all, secret ones for their owner only.
+//! Reads and writes key and certificate files: atomically, and secret ones readable by their owner only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What could not be done to which file.
+/// The operation that failed, and its file.
 #[derive(Debug, Error)]
 pub enum FileError {
     #[error("cannot read {}", path.display())]
@@ -31,7 +31,7 @@ pub fn make_dir(dir: &Path) -> Result<(), FileError> {
     fs::create_dir_all(dir).map_err(|source| FileError::Write { path: dir.to_owned(), source })
 }
 
-/// Writes beside the file, syncs, and renames: whoever reads it finds the old text or the new one.
+/// Writes beside the file, syncs, and renames: a reader finds the old text or the new one.
 pub fn write(path: &Path, text: &str, access: Access) -> Result<(), FileError> {
     let aside = path.with_extension("tmp");
     let written = write_aside(&aside, text, access).and_then(|()| rename(&aside, path));
@@ -43,7 +43,7 @@ fn write_aside(aside: &Path, text: &str, access: Access) -> io::Result<()> {
         Access::Owner => 0o600,
         Access::Everybody => 0o644,
     };
-    // A left-over file could have a wider mode, which opening would keep.
+    // A left-over file could have a wider mode, which opening it would keep.
     match fs::remove_file(aside) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -54,7 +54,7 @@ fn write_aside(aside: &Path, text: &str, access: Access) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes a file that is not there yet, for its owner only.
+/// Writes a file that does not exist yet, readable by its owner only.
 pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(0o600).open(path);
@@ -62,7 +62,7 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
     written.map_err(|source| FileError::Write { path: path.to_owned(), source })
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -72,7 +72,7 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Renames durably.
+/// Renames a file durably.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     let dir = to.parent().unwrap_or(Path::new("/"));

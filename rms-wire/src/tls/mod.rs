@@ -1,4 +1,4 @@
-//! Who speaks: certificates, the authority that signs them, and the TLS configurations that demand them.
+//! Identities of peers: certificates, the authority that signs them, and the TLS configurations that demand them.
 
 mod authority;
 mod config;
@@ -23,5 +23,5 @@ pub use verifier::Expect;
 
 /// ALPN of all traffic that needs a certificate; it carries the major version.
 pub const ALPN: &[u8] = b"limber/1";
-/// ALPN for redeeming a token, which needs none. Nothing else is served there.
+/// ALPN for redeeming a token, which needs no certificate. Nothing else is served there.
 pub const ALPN_JOIN: &[u8] = b"limber-join/1";

@@ -1,4 +1,4 @@
-//! Reads the identity out of a certificate; the one place that parses SPIFFE URIs.
+//! Reads the identity out of a certificate; the only place that parses SPIFFE URIs.
 
 use data_encoding::HEXLOWER;
 use rms_model::identity::{NameError, RoleError, check_name};
@@ -8,7 +8,7 @@ use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Who a certificate speaks for.
+/// The identity in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub deployment: String,
@@ -19,7 +19,7 @@ pub struct Peer {
     pub expires: Time,
 }
 
-/// Why a certificate speaks for nobody.
+/// Why a certificate has no identity.
 #[derive(Debug, Error)]
 pub enum PeerError {
     #[error("the certificate cannot be parsed")]
@@ -53,13 +53,13 @@ impl Peer {
     }
 }
 
-/// The bits of a certificate's public key.
+/// Returns the bits of a certificate's public key.
 pub(super) fn public_key(certificate: &CertificateDer<'_>) -> Result<Vec<u8>, PeerError> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| PeerError::Unreadable)?;
     Ok(certificate.public_key().subject_public_key.data.to_vec())
 }
 
-/// The deployment that a CA certificate names: `spiffe://<deployment>`, without a path.
+/// Returns the deployment that a CA certificate names: `spiffe://<deployment>`, without a path.
 pub(super) fn deployment_of(ca: &CertificateDer<'_>) -> Result<String, PeerError> {
     let (_, certificate) = X509Certificate::from_der(ca).map_err(|_| PeerError::Unreadable)?;
     let uri = only_uri(&certificate)?;
@@ -68,18 +68,18 @@ pub(super) fn deployment_of(ca: &CertificateDer<'_>) -> Result<String, PeerError
     Ok(deployment.to_owned())
 }
 
-/// The URI of an identity.
+/// Returns the URI of an identity.
 pub(super) fn uri_of(deployment: &str, identity: &Identity) -> String {
     format!("spiffe://{deployment}/{identity}")
 }
 
-/// SHA-256 over a certificate, in lower-case hexadecimal, as certificate tools print it without colons.
+/// Returns the SHA-256 over a certificate, in lower-case hexadecimal, as certificate tools print it without colons.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, certificate).as_ref())
 }
 
 fn only_uri<'a>(certificate: &'a X509Certificate<'_>) -> Result<&'a str, PeerError> {
-    // An extension that occurs twice is an error here too.
+    // An extension that occurs twice is an error here, too.
     let names = certificate.subject_alternative_name().map_err(|_| PeerError::Unreadable)?;
     let names = names.ok_or(PeerError::NotOneUri)?;
     match names.value.general_names.as_slice() {
@@ -102,7 +102,7 @@ fn parse_uri(uri: &str) -> Result<(String, Identity), PeerError> {
     Ok((deployment.to_owned(), Identity::new(role, name)?))
 }
 
-/// What a stranger sent is not printed at any length.
+/// Shortens what an unknown peer sent, so that it is not printed at any length.
 fn shorten(uri: &str) -> String {
     uri.chars().take(120).collect()
 }

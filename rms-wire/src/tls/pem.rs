@@ -6,7 +6,7 @@ use data_encoding::BASE64;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::{Error, PemObject as _};
 
-/// Certificates one after the other.
+/// Writes certificates one after the other.
 pub fn write(certificates: &[CertificateDer<'_>]) -> String {
     let mut text = String::new();
     for certificate in certificates {
@@ -24,7 +24,7 @@ pub fn write(certificates: &[CertificateDer<'_>]) -> String {
 }
 
 /// # Errors
-/// Text that is no PEM, or that holds no certificate.
+/// Text that is not PEM, or that contains no certificate.
 pub fn read(text: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     if certificates.is_empty() { Err(Error::NoItemsFound) } else { Ok(certificates) }

@@ -1,12 +1,12 @@
-//! The serials of certificates that are not accepted any more, shared by all who check.
+//! The serials of revoked certificates, shared by all checks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A shared set of serials in lower-case hexadecimal. Handshakes consult it, and links that are up end when the
-/// serial of their peer comes into it.
+/// A shared set of serials in lower-case hexadecimal. Handshakes consult it, and existing links end when the serial of
+/// their peer is added.
 #[derive(Clone, Debug, Default)]
 pub struct Revoked(Arc<watch::Sender<BTreeSet<String>>>);
 
@@ -23,15 +23,15 @@ impl Revoked {
         self.0.send_if_modified(|serials| serials.insert(serial.to_owned()));
     }
 
-    /// Forgets what was there before.
+    /// Replaces the whole set.
     pub fn replace(&self, serials: impl IntoIterator<Item = String>) {
         self.0.send_replace(serials.into_iter().collect());
     }
 
-    /// Waits until the set has this serial, which it may have now; for ever once nobody is left to add it.
+    /// Waits until the set contains this serial, which it may do already; never returns once nobody is left to add it.
     pub async fn until_it_has(self, serial: &str) {
         let mut changes = self.0.subscribe();
-        // Waiting must not be what keeps the set alive.
+        // Waiting must not keep the set alive.
         drop(self);
         let found = changes.wait_for(|serials| serials.contains(serial)).await.is_ok();
         if !found {

@@ -82,7 +82,7 @@ impl Membership {
     }
 }
 
-/// Checks a client's certificate: the chain as rustls does, then the membership.
+/// Checks a client's certificate: the chain as rustls does, then the membership in the deployment.
 #[derive(Debug)]
 pub struct ClientVerifier {
     pub chain: Arc<dyn ClientCertVerifier>,
@@ -147,9 +147,9 @@ pub struct ServerVerifier {
 /// How a server's certificate is trusted.
 #[derive(Debug)]
 pub enum Trust {
-    /// By the signature of our CA.
+    /// By the signature of the CA that is stored.
     Ca { roots: RootCertStore, membership: Membership },
-    /// Before we have a CA: by the signature of the CA that a token pins, which the server sends along.
+    /// Before a CA is stored: by the signature of the CA that a token pins, which the server sends along.
     Fingerprint(String),
 }
 

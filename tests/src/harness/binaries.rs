@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     pub dir: PathBuf,
@@ -13,7 +13,7 @@ pub struct Binaries {
     pub agent: PathBuf,
 }
 
-/// The programs, built if they are not up to date. Cargo's own lock lets parallel tests wait for one build.
+/// Returns the programs, built if they are not up to date. Cargo's own lock makes parallel tests wait for one build.
 pub fn binaries() -> &'static Binaries {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
     BINARIES.get_or_init(|| {
@@ -26,7 +26,7 @@ pub fn binaries() -> &'static Binaries {
     })
 }
 
-/// An example of the SDK, or of the library for malleable threads, built if it is not up to date.
+/// Returns an example of the SDK, or of the library for malleable threads, built if it is not up to date.
 pub fn example(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     let dir = &binaries().dir;
@@ -39,7 +39,7 @@ pub fn example(name: &str) -> PathBuf {
     dir.join("examples").join(name)
 }
 
-/// The directory that has the C library, and `xtask` to install it, built if they are not up to date.
+/// Returns the directory with the C library, and with `xtask` to install it, built if they are not up to date.
 pub fn library() -> &'static std::path::Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -65,7 +65,8 @@ fn cargo_build(dir: &std::path::Path, what: &[&str]) {
     let target = dir.parent().expect("a profile's directory is below the target directory");
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet"]).args(what);
-    // What cargo tells tests of their crate would be news to build scripts, which would build all again that hangs on them.
+    // Variables that cargo sets for tests of their crate would be changes for build scripts, and would rebuild all that
+    // depends on them.
     let of_this_crate = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_"];
     for (name, _) in std::env::vars_os() {
         if of_this_crate.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {

@@ -1,10 +1,10 @@
-//! The cgroups of one test: they have a name of their own, and go when it is over.
+//! The cgroups of one test, which have their own name and are removed at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Removes, when dropped, every cgroup of this name with all below it, in every hierarchy.
+/// Removes, when dropped, every cgroup of this name with all its descendants, in every hierarchy.
 #[derive(Debug)]
 pub struct Cgroups {
     name: String,
@@ -15,12 +15,12 @@ impl Cgroups {
         Cgroups { name: name.to_owned() }
     }
 
-    /// What `--cgroup-parent` is to be told.
+    /// The name to pass to `--cgroup-parent`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The cgroups without children that are there now.
+    /// Returns the present cgroups without children.
     pub fn leaves(&self) -> Vec<PathBuf> {
         let mut leaves = Vec::new();
         self.trees().iter().for_each(|tree| add_leaves(tree, &mut leaves));
@@ -36,7 +36,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        // The kernel needs a moment to bury those who were in them.
+        // The kernel needs a moment to remove the processes that were in them.
         for _ in 0..100 {
             let trees = self.trees();
             if trees.is_empty() {

@@ -1,4 +1,4 @@
-//! What a command printed, and waiting for something to become true.
+//! The output of commands, and waiting for a condition.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -25,13 +25,13 @@ impl Output {
         Output { command, code, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// The output of a command that had to succeed.
+    /// Returns the output of a command that had to succeed.
     pub fn ok(self) -> Output {
         assert_eq!(self.code, 0, "`{}` failed:\n{}{}", self.command, self.stdout, self.stderr);
         self
     }
 
-    /// The output of a command that had to fail so.
+    /// Returns the output of a command that had to fail with this code.
     pub fn fails(self, code: i32) -> Output {
         assert_eq!(self.code, code, "`{}`:\n{}{}", self.command, self.stdout, self.stderr);
         self
@@ -42,14 +42,14 @@ impl Output {
         parsed.unwrap_or_else(|error| panic!("`{}` printed no JSON ({error}):\n{}", self.command, self.stdout))
     }
 
-    /// Standard output without the last line break.
+    /// The standard output without the last line break.
     pub fn text(&self) -> &str {
         self.stdout.trim_end()
     }
 }
 
-/// Looks again and again, because a test has no other way to see into other processes. Panics with `what` when it
-/// takes too long.
+/// Polls a condition, because a test has no other way to see into other processes. Panics with `what` when it takes too
+/// long.
 pub fn wait_until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -61,8 +61,8 @@ pub fn wait_until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
-/// Runs 'rms submit --json' again and again, as a person does who tries once and believes what the command prints: the
-/// jobs that it names, each with what stands beside its command. Panics if a job is named twice.
+/// Runs 'rms submit --json' repeatedly, like a person who tries once and believes what the command prints; returns the
+/// jobs that it names, each with the value beside its command. Panics if a job is named twice.
 pub fn submit_all<T>(commands: Vec<(T, Command)>, pause: Duration) -> BTreeMap<u64, T> {
     let mut promised = BTreeMap::new();
     for (what, mut command) in commands {

@@ -1,4 +1,4 @@
-//! One deployment under test: starts it, breaks it, and asks it.
+//! One deployment under test: starts it, injects faults, and queries it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,10 +18,10 @@ use super::cgroups::Cgroups;
 use super::command::{Output, wait_until};
 use super::processes::Reaper;
 
-/// How long anything may take before a test gives up on it; generous, because machines are shared.
+/// How long any operation may take before a test gives up; generous, because machines are shared.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a deployment starts with.
+/// The configuration of a deployment.
 #[derive(Debug)]
 pub struct Builder {
     nodes: Vec<NodeOptions>,
@@ -36,11 +36,11 @@ pub struct Builder {
 pub struct NodeOptions {
     pub name: String,
     pub cluster: String,
-    /// Arguments of `node-agent run` beside directory, server, name and cluster.
+    /// Arguments of `node-agent run` in addition to directory, server, name and cluster.
     pub arguments: Vec<String>,
-    /// A command before the agent's own, such as one that enters a namespace. It must not fork.
+    /// A command that runs the agent's own, such as one that enters a namespace. It must not fork.
     pub wrapper: Vec<String>,
-    /// Where it reaches the server, if not at its own address.
+    /// The address at which it reaches the server, if not the server's own.
     pub server: Option<SocketAddr>,
 }
 
@@ -76,7 +76,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// `n_nodes` more nodes of a cluster, named after it and counted from 1.
+    /// Adds `n_nodes` nodes of a cluster, named after it and counted from 1.
     #[must_use]
     pub fn cluster(mut self, cluster: &str, n_nodes: u32) -> Builder {
         self.nodes.extend((1..=n_nodes).map(|idx| NodeOptions::new(cluster, &format!("{cluster}{idx}"))));
@@ -89,7 +89,7 @@ impl Builder {
         self
     }
 
-    /// Lines of the server's configuration; they replace the defaults.
+    /// Sets lines of the server's configuration, which replace the defaults.
     #[must_use]
     pub fn config(mut self, lines: &str) -> Builder {
         self.config.push_str(lines);
@@ -97,7 +97,7 @@ impl Builder {
         self
     }
 
-    /// The server and the command `rms` run behind this, and the server listens at this address.
+    /// Sets a wrapper for the server and the command `rms`, and the address at which the server listens.
     #[must_use]
     pub fn server_at(mut self, ip: IpAddr, wrapper: &[&str]) -> Builder {
         self.ip = ip;
@@ -105,17 +105,17 @@ impl Builder {
         self
     }
 
-    /// The server's data directory is to be here instead of in the deployment's own directory.
+    /// Sets the server's data directory, in place of one in the deployment's own directory.
     #[must_use]
     pub fn server_dir(mut self, dir: &Path) -> Builder {
         self.server_dir = Some(dir.to_path_buf());
         self
     }
 
-    /// Makes and starts everything, and waits until every node is connected.
+    /// Sets up and starts everything, and waits until every node is connected.
     pub fn start(self) -> Deployment {
         let dir = tempfile::Builder::new().prefix("limber-test-").tempdir().expect("a temporary directory");
-        // Jobs of other users write here too.
+        // Jobs of other users write here, too.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
         let reaper = Reaper::new(dir.path());
         let cgroups = Cgroups::new(&dir.path().file_name().expect("it has a name").to_string_lossy());
@@ -144,7 +144,7 @@ impl Builder {
     }
 }
 
-/// A running deployment. The fields drop in order: the reaper ends the processes before the directory goes.
+/// A running deployment. The fields drop in order: the reaper ends the processes before the directory is removed.
 #[derive(Debug)]
 pub struct Deployment {
     reaper: Reaper,
@@ -165,7 +165,7 @@ impl Deployment {
         Builder::default()
     }
 
-    /// One cluster `a` of so many nodes.
+    /// Starts one cluster `a` of `n_nodes` nodes.
     pub fn of_nodes(n_nodes: u32) -> Deployment {
         Deployment::builder().cluster("a", n_nodes).start()
     }
@@ -194,7 +194,7 @@ impl Deployment {
         self.server = Some(child);
     }
 
-    /// `kill -9`.
+    /// Kills the server with `kill -9`.
     pub fn kill_server(&mut self) {
         let mut child = self.server.take().expect("the server runs");
         child.kill().expect("it is our child");
@@ -205,7 +205,7 @@ impl Deployment {
         self.server.as_ref().expect("the server runs").id() as i32
     }
 
-    /// What the server has of the memory now.
+    /// Returns how much memory the server uses now.
     pub fn server_resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.server_pid())).expect("it lives");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel keeps it");
@@ -233,7 +233,7 @@ impl Deployment {
         self.dir.path().join(format!("agent-{name}"))
     }
 
-    /// A token for one node, redeemed by its agent.
+    /// Creates a token for one node, and lets its agent redeem it.
     pub fn join_node(&self, options: &NodeOptions) {
         let (name, cluster) = (&options.name, &options.cluster);
         let created = self
@@ -259,7 +259,7 @@ impl Deployment {
         self.agents.insert(name.clone(), (options.clone(), Some(child)));
     }
 
-    /// `kill -9` of the agent alone; its supervisors live on.
+    /// Kills the agent alone with `kill -9`; its supervisors live on.
     pub fn kill_agent(&mut self, name: &str) {
         let (_, child) = self.agents.get_mut(name).expect("the node is known");
         let mut child = child.take().expect("its agent runs");
@@ -276,17 +276,17 @@ impl Deployment {
         self.agents[name].1.as_ref().expect("its agent runs").id() as i32
     }
 
-    /// Every process of the deployment, the jobs' included.
+    /// Returns every process of the deployment, including those of jobs.
     pub fn pids(&self) -> Vec<i32> {
         self.reaper.pids()
     }
 
-    /// The cgroups of its jobs and of the supervisors that wait for one.
+    /// Returns the cgroups of its jobs and of the supervisors that wait for one.
     pub fn cgroups(&self) -> Vec<PathBuf> {
         self.cgroups.leaves()
     }
 
-    /// Until every node is connected and idle.
+    /// Waits until every node is connected and idle.
     pub fn wait_for_nodes(&self) {
         let n_nodes = self.agents.len();
         if n_nodes == 0 {
@@ -299,42 +299,42 @@ impl Deployment {
         });
     }
 
-    /// The command, as the first admin.
+    /// Runs the command `rms` as the first admin.
     pub fn rms(&self, arguments: &[&str]) -> Output {
         self.finish(self.command(arguments))
     }
 
-    /// The same with something on standard input.
+    /// Does the same with an input on standard input.
     pub fn rms_with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut command = self.command(arguments);
         let text = format!("{command:?}");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command starts");
         let mut stdin = child.stdin.take().expect("it is piped");
-        // A command that refuses its flags does not read on; that is what the test looks at.
+        // A command that rejects its flags does not read its input; that is what the test checks.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         Output::of(text, child.wait_with_output().expect("it ends"))
     }
 
-    /// The command itself, for scripts that call it.
+    /// Returns the command itself, for scripts that call it.
     pub fn rms_program(&self) -> &Path {
         &self.binaries.rms
     }
 
-    /// The command not yet started, in the deployment's directory and with a plain environment.
+    /// Returns the command without starting it, in the deployment's directory and with a plain environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         self.command_as(&self.client, arguments)
     }
 
-    /// The command with another client's credentials.
+    /// Returns the command with another client's credentials.
     pub fn command_as(&self, client: &Path, arguments: &[&str]) -> Command {
         let mut command = wrapped(&self.wrapper, &self.binaries.rms);
         command.args(arguments).env("RMS_DIR", client).current_dir(self.dir.path()).stdin(Stdio::null());
         command
     }
 
-    /// An example of the SDK, not yet started, as the first admin.
+    /// Returns an example of the SDK, without starting it, as the first admin.
     pub fn example(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(example(name));
         command.args(arguments).env("RMS_DIR", &self.client).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -348,7 +348,7 @@ impl Deployment {
         Output::of(text, output)
     }
 
-    /// Submits and returns the id.
+    /// Submits a job and returns its id.
     pub fn submit(&self, arguments: &[&str]) -> u64 {
         let mut all = vec!["submit", "--json"];
         all.extend(arguments);
@@ -363,7 +363,7 @@ impl Deployment {
         path.to_string_lossy().into_owned()
     }
 
-    /// The job's line of the queue, or `None` once it has left.
+    /// Returns the job's line of the queue, or `None` once it has left.
     pub fn queued(&self, job: u64) -> Option<Value> {
         let queue = self.rms(&["queue", "--json"]).ok().json();
         queue["jobs"].as_array()?.iter().find(|line| line["job"] == job).cloned()
@@ -381,7 +381,7 @@ impl Deployment {
         wait_until(&format!("job {job} to end"), PATIENCE, || self.record(job))
     }
 
-    /// The job's record of the history, once it is there.
+    /// Returns the job's record of the history, once it is there.
     pub fn record(&self, job: u64) -> Option<Value> {
         let history = self.rms(&["history", &job.to_string(), "--json"]);
         if history.code != 0 {
@@ -390,7 +390,7 @@ impl Deployment {
         history.json()["jobs"].as_array()?.iter().find(|record| record["job"] == job).cloned()
     }
 
-    /// Credentials for another person: a token, redeemed into a directory of its own.
+    /// Creates credentials for another person: a token, redeemed into its own directory.
     pub fn join_person(&self, role: &str, name: &str) -> PathBuf {
         let token = self.rms(&["token", "create", "--role", role, "--name", name, "--json"]).ok().json();
         let dir = self.dir.path().join(format!("{role}-{name}"));
@@ -405,13 +405,13 @@ impl Deployment {
         fs::OpenOptions::new().create(true).append(true).open(path).expect("the directory is ours")
     }
 
-    /// What a process has logged, for the message of a test that failed.
+    /// Returns what a process has logged, for the message of a failed test.
     pub fn log_text(&self, name: &str) -> String {
         fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
     }
 }
 
-/// The program behind a wrapper, if there is one.
+/// Returns the command for a program, run by the wrapper if there is one.
 fn wrapped(wrapper: &[String], program: &Path) -> Command {
     match wrapper {
         [] => Command::new(program),
@@ -425,7 +425,7 @@ fn wrapped(wrapper: &[String], program: &Path) -> Command {
 
 impl Drop for Deployment {
     fn drop(&mut self) {
-        // The rest is the reaper's; these are our children and must not stay as zombies.
+        // The reaper ends the other processes; these are our children and must not stay as zombies.
         let agents = self.agents.values_mut().filter_map(|(_, child)| child.as_mut());
         for child in agents.chain(self.server.as_mut()) {
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL);

@@ -1,18 +1,18 @@
-//! A file system of a few MiB, to be filled and broken.
+//! A small file system that tests fill and break.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A small file system, gone when the test is over. It must outlive the deployment on it.
+/// A small file system, which is removed at the end of the test. It must outlive the deployment on it.
 #[derive(Debug)]
 pub struct SmallDisk {
     dir: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// None where nothing can be mounted.
+    /// Creates a file system of `mib` MiB; none where nothing can be mounted.
     pub fn of_mib(mib: u32) -> Option<SmallDisk> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: only root can mount a small disk");
@@ -32,13 +32,13 @@ impl SmallDisk {
         self.dir.path()
     }
 
-    /// As `mount -o remount,MODE`.
+    /// Runs `mount -o remount,MODE`.
     pub fn remount(&self, mode: &str) {
         let status = Command::new("mount").args(["-o", &format!("remount,{mode}")]).arg(self.dir.path()).status();
         assert!(status.expect("mount runs").success(), "remount {mode}");
     }
 
-    /// Takes all space that is left; the file gives it back when removed.
+    /// Takes all space that is left; removing the file frees it again.
     pub fn fill(&self) -> PathBuf {
         let path = self.dir.path().join("filler");
         let mut file = fs::File::create(&path).expect("a file");

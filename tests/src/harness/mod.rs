@@ -1,7 +1,7 @@
 //! Whole deployments of real processes for tests: a server, agents, and the command `rms` against them.
 //!
-//! Everything lives in one temporary directory and listens on loopback at ports of its own, so tests run in
-//! parallel; dropping a [`Deployment`] ends every process that names the directory, and nothing else.
+//! Everything is in one temporary directory and listens on loopback at its own ports, so tests run in parallel;
+//! dropping a [`Deployment`] ends every process that names the directory, and nothing else.
 
 mod binaries;
 mod cgroups;

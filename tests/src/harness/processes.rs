@@ -17,7 +17,7 @@ impl Reaper {
         Reaper { dir: dir.to_path_buf() }
     }
 
-    /// The pids of the test's processes, this one excepted.
+    /// Returns the pids of the test's processes, except this one.
     pub fn pids(&self) -> Vec<i32> {
         let name = self.dir.to_string_lossy().into_owned();
         let own = std::process::id() as i32;
@@ -36,14 +36,14 @@ fn names(pid: i32, name: &str) -> bool {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        // A process may fork while it is looked for, so look until none is left; a zombie names nothing any more.
+        // A process may fork during the search, so search until none is left; a zombie names nothing any more.
         for _ in 0..50 {
             let pids = self.pids();
             if pids.is_empty() {
                 return;
             }
             for pid in pids {
-                // It may be gone by now, which is what is wanted.
+                // The process may have ended already, which is the aim.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -51,7 +51,7 @@ impl Drop for Reaper {
     }
 }
 
-/// Does the process exist, and is it more than a zombie?
+/// Returns whether the process exists and is not a zombie.
 pub fn is_alive(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

@@ -1,4 +1,5 @@
-//! Says whether a schedule could have run: nothing of a node is given twice at one instant, and no job does the impossible.
+//! Checks whether a schedule could have run: no part of a node is given twice at one instant, and no job does the
+//! impossible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +8,16 @@ use thiserror::Error;
 
 use super::{Part, Stretch};
 
-/// What a cluster has; what is not known is not checked.
+/// What a cluster has; unknown quantities are not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub nodes: Option<usize>,
     pub cores: Option<u32>,
-    /// Of each node.
+    /// The memory of each node.
     pub memory: Option<Mebibytes>,
 }
 
-/// The first thing that is wrong with a schedule. Stretches are named by their places in the list, nodes and cores by number.
+/// The first error in a schedule. Stretches are named by their index in the list, nodes and cores by number.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unsound {
     #[error("a job starts before it was submitted")]
@@ -43,11 +44,11 @@ pub enum Unsound {
     MemoryTwice { stretches: Vec<usize>, node: usize, given: Mebibytes, has: Mebibytes, from: Time, until: Time },
 }
 
-/// Checks what ran. What a job has it has before its end, so that another one may begin at that instant; two stretches of one
-/// job are no fault, where one ends before the other begins.
+/// Checks a schedule. A job has its nodes until just before its end, so that another one may begin at that instant; two
+/// stretches of one job are allowed if one ends before the other begins.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub fn check_schedule(stretches: &[Stretch], capacity: Capacity) -> Result<(), Unsound> {
     for (idx, stretch) in stretches.iter().enumerate() {
         check_one(idx, stretch, capacity)?;
@@ -85,10 +86,10 @@ fn check_one(idx: usize, stretch: &Stretch, capacity: Capacity) -> Result<(), Un
     Ok(())
 }
 
-/// From when until when, and which stretch that is.
+/// The start, the end, and the index of the stretch.
 type Held = (Time, Time, usize);
 
-/// The first two of the same thing that overlap. Of those that take no time none does.
+/// Returns the first two stretches of the same thing that overlap. Stretches that take no time never overlap.
 fn first_overlap(held: &mut Vec<Held>) -> Option<(Held, Held)> {
     held.retain(|(from, until, _)| from < until);
     held.sort_unstable();
@@ -96,7 +97,7 @@ fn first_overlap(held: &mut Vec<Held>) -> Option<(Held, Held)> {
     Some((two[0], two[1]))
 }
 
-/// The first in the order of the list.
+/// Returns both in the order of the list.
 fn ordered(one: usize, other: usize) -> (usize, usize) {
     (one.min(other), one.max(other))
 }
@@ -152,7 +153,7 @@ fn check_memory(stretches: &[Stretch], has: Mebibytes) -> Result<(), Unsound> {
     }
     for (node, held) in &mut of_nodes {
         held.sort_unstable();
-        // Those that have not ended, by their ends.
+        // Stretches that have not ended, by their ends.
         let mut present: BTreeMap<(Time, usize), u64> = BTreeMap::new();
         let mut given: u128 = 0;
         for ((from, until, idx), memory) in held.iter() {

@@ -1,4 +1,4 @@
-//! Holds each policy on nodes that jobs share against plain rules of its own, on small random workloads.
+//! Compares each policy on nodes that jobs share with simple rules, on small random workloads.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct Ask {
     exclusive: bool,
 }
 
-/// Nodes that are all alike, and their jobs.
+/// Equal nodes, and their jobs.
 #[derive(Debug)]
 struct UniformCluster {
     n_nodes: u32,
@@ -50,7 +50,7 @@ impl UniformCluster {
         Batch::new(settings, &[nodes], self).expect("the nodes join")
     }
 
-    /// Is there room for it on a node, beside these others?
+    /// Returns whether there is room for it on a node, beside these others.
     fn has_room(&self, node: usize, ask: &Ask, others: &[&Runs]) -> bool {
         let here: Vec<&Ask> =
             others.iter().filter(|other| other.nodes.contains(&node)).map(|other| &self.asks[other.job_idx]).collect();
@@ -66,7 +66,7 @@ impl UniformCluster {
         (0..self.n_nodes as usize).filter(|node| self.has_room(*node, ask, others)).count()
     }
 
-    /// When there is room for it if all that runs stays for its wall time, and nothing else comes.
+    /// Returns when there is room for it if all running jobs stay for their wall times, and no other job comes.
     fn shadow(&self, ask: &Ask, running: &[Runs], now: i64) -> i64 {
         let end = |run: &Runs| run.start + self.asks[run.job_idx].small.wall;
         let mut ends: Vec<i64> = running.iter().map(end).chain([now]).filter(|end| *end >= now).collect();
@@ -79,7 +79,7 @@ impl UniformCluster {
     }
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Clone, Debug)]
 struct Runs {
     job_idx: usize,
@@ -113,7 +113,7 @@ impl Workload for UniformCluster {
     }
 }
 
-/// What runs at this moment, and who waits, in the order of submits. All are accepted, so ids count the jobs.
+/// Returns what runs at this moment, and what waits, in the order of submits. All jobs are accepted, so ids count them.
 fn moment(batch: &Batch<'_, UniformCluster>) -> (Vec<Runs>, Vec<usize>) {
     let (mut running, mut waiting) = (Vec::new(), Vec::new());
     let state = batch.state();
@@ -131,7 +131,7 @@ fn moment(batch: &Batch<'_, UniformCluster>) -> (Vec<Runs>, Vec<usize>) {
     (running, waiting)
 }
 
-/// Nothing is given twice, and whoever may not be passed does not wait where there is room.
+/// Nothing is given twice, and a job that may not be overtaken does not wait where there is room.
 #[test]
 fn shared_nodes_are_never_full_beyond_what_they_have_and_the_head_never_waits_beside_room() {
     for (seed, policy) in seeds(200).flat_map(|seed| Policy::ALL.map(|policy| (seed, policy))) {

@@ -1,6 +1,6 @@
-//! Draws a past anew from blocks of itself: whole stretches of submissions, with replacement.
+//! Resamples a past from blocks of itself: whole stretches of submissions, with replacement.
 //!
-//! Jobs that come together wait together, so single jobs must not be drawn: a block keeps who came with whom, and
+//! Jobs that come together wait together, so single jobs must not be drawn: a block keeps which jobs came together, and
 //! when (a block bootstrap).
 
 use rms_api::call::Submission;
@@ -9,24 +9,25 @@ use rms_model::{Identity, Span, Time};
 use crate::Dice;
 use crate::batch::{Elastic, Workload};
 
-/// A past in stretches of equal length, by when jobs were submitted.
+/// A past in stretches of equal length, by the time of the submits.
 #[derive(Debug)]
 pub struct Blocks {
     first: Time,
     span: Span,
-    /// The jobs of each block are those from here to the next one's, by their place in the workload.
+    /// Where each block begins: its jobs are those from here to the next block's, by index in the workload.
     begins: Vec<usize>,
     n_jobs: usize,
 }
 
-/// With jobs in fewer of them, a past says nothing of what is chance.
+/// With jobs in fewer blocks, a past does not show what is chance.
 pub const LEAST_BLOCKS: usize = 5;
 
 /// How many blocks a past should have at least, so that they can be drawn.
 const WANTED_BLOCKS: i64 = 10;
 
 impl Blocks {
-    /// In blocks of `span`; else of weeks, if there are ten or more, of days, or of something shorter.
+    /// Splits a workload into blocks of `span`; else of weeks, if there are ten or more, of days, or of something
+    /// shorter.
     pub fn new(workload: &impl Workload, span: Option<Span>) -> Blocks {
         let n_jobs = workload.n_jobs();
         let at = |job_idx: usize| if n_jobs == 0 { Time::EPOCH } else { workload.submit(job_idx) };
@@ -36,7 +37,7 @@ impl Blocks {
         let by_length = || natural.into_iter().find(|span| all / span.as_millis() >= WANTED_BLOCKS);
         let tenth = || Span::from_millis((all / WANTED_BLOCKS).max(1));
         let span = span.or_else(by_length).unwrap_or_else(tenth).max(Span::from_millis(1));
-        // What was given may be shorter than is of use, and a list of blocks takes memory.
+        // A given span may be too short to be useful, and a list of blocks takes memory.
         let span = span.max(Span::from_millis(all / MOST_BLOCKS));
         let n_blocks = (all - 1) / span.as_millis() + 1;
         let mut begins = Vec::with_capacity(n_blocks as usize);
@@ -54,7 +55,7 @@ impl Blocks {
         self.span
     }
 
-    /// In how many of them jobs were submitted.
+    /// Returns in how many blocks jobs were submitted.
     pub fn n_filled(&self) -> usize {
         (0..self.begins.len()).filter(|block_idx| !self.jobs(*block_idx).is_empty()).count()
     }
@@ -63,11 +64,11 @@ impl Blocks {
         self.begins[block_idx]..self.begins.get(block_idx + 1).copied().unwrap_or(self.n_jobs)
     }
 
-    /// As many blocks as there are, each any of them.
+    /// Draws as many blocks as there are, each at random.
     pub fn resample<'a, W: Workload>(&self, workload: &'a W, seed: u64) -> Resample<'a, W> {
         let mut dice = Dice::new(seed, STREAM);
         let mut jobs = Vec::with_capacity(self.n_jobs);
-        // A past without a job says nothing; one that has some has a block with some.
+        // A resample without jobs is useless; a past that has jobs has a block with some.
         while jobs.is_empty() && self.n_jobs > 0 {
             for place in 0..self.begins.len() {
                 let drawn = dice.number(0, self.begins.len() as u32 - 1) as usize;
@@ -84,7 +85,7 @@ impl Blocks {
 const STREAM: u64 = 21;
 const MOST_BLOCKS: i64 = 1_000_000;
 
-/// The jobs of a workload, each at other times, some of them several times and some not at all.
+/// The jobs of a workload at other times, some of them several times and some not at all.
 #[derive(Debug)]
 pub struct Resample<'a, W> {
     workload: &'a W,

@@ -1,4 +1,4 @@
-//! On a past where settings do nothing there is no difference; on one where they matter it is found; chance is not.
+//! In a past where settings have no effect no difference is found; where they matter it is found; chance is not.
 
 use rms_model::{Policy, Time};
 
@@ -7,7 +7,7 @@ use crate::Dice;
 use crate::batch::{TraceJobs, uniform_nodes};
 use crate::workload::swf::TraceJob;
 
-/// Jobs of one node, as (submit, run) in seconds.
+/// Returns jobs of one node, as (submit, run) in seconds.
 fn jobs(times: impl Iterator<Item = (i64, i64)>) -> TraceJobs {
     let job = |(number, (submit, run)): (usize, (i64, i64))| TraceJob {
         number: number as i64,
@@ -38,12 +38,12 @@ fn settings(fair_start: i64, timer: i64) -> Settings {
     Settings { policy: Policy::Easy, fair_start, resched_timer, ..Settings::default() }
 }
 
-/// Every five minutes a job that finds more nodes than it needs.
+/// Returns a job every five minutes that finds more nodes than it needs.
 fn idle() -> TraceJobs {
     jobs((0..200).map(|idx| (300 * idx, 60)))
 }
 
-/// One node, and jobs that queue for it: each pass that comes late makes all of them wait.
+/// Returns jobs that queue for one node: each late pass makes all of them wait.
 fn crowded() -> TraceJobs {
     let mut dice = Dice::new(5, 1);
     jobs((0..200).map(|idx| (60 * idx + i64::from(dice.number(0, 30)), i64::from(dice.number(20, 70)))))
@@ -66,7 +66,7 @@ fn long_where_they_matter_the_better_one_is_found_and_the_current_one_kept_if_it
     assert!(difference.low < difference.value && difference.value < difference.high && difference.high < 0.0);
     let prompt = tuned(small(&[0], &[0, 30]), &settings(0, 0), 1, &crowded(), Launchers::default());
     assert_eq!((prompt.answer, prompt.recommended), (Advice::Keep, prompt.current), "{}", prompt.reason);
-    // The same seeds, the same intervals.
+    // The same seeds give the same intervals.
     assert_eq!(tuned(small(&[0], &[0, 30]), &settings(0, 0), 1, &crowded(), Launchers::default()), prompt);
 }
 
@@ -114,7 +114,8 @@ fn a_resample_is_made_of_whole_blocks() {
     );
 }
 
-/// What the past shows and no resample repeats is an accident of its order, however alike the resamples are.
+/// A difference that the past shows and no resample repeats is an accident of its order, however alike the resamples
+/// are.
 #[test]
 fn a_difference_that_resamples_do_not_repeat_is_none() {
     let resamples = (0..39).map(|idx| 100.0 + 0.1 * f64::from(idx % 7));
@@ -124,13 +125,13 @@ fn a_difference_that_resamples_do_not_repeat_is_none() {
     assert_eq!((differences[1].value, differences[1].verdict()), (-100.0, Verdict::NoDifference), "{differences:?}");
 }
 
-/// Thirty settings that do nothing, and noise: how often is one of them called better, where none is?
+/// Thirty settings without effect, and noise: how often is one of them falsely called better?
 #[test]
 fn chance_is_rarely_called_a_difference_and_a_real_one_mostly_is() {
     let (mut n_wrong, mut n_found) = (0, 0);
     for seed in 0..200 {
         let mut dice = Dice::new(seed, 3);
-        // Sums of dice are spread like most things.
+        // Sums of dice are approximately normal.
         let mut noise = || (0..12).map(|_| f64::from(dice.number(0, 1000)) / 1000.0).sum::<f64>() - 6.0;
         // All settings see the same pasts; each has some noise of its own.
         let pasts: Vec<f64> = (0..40).map(|_| 100.0 + 20.0 * noise()).collect();

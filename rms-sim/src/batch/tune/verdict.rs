@@ -1,10 +1,10 @@
-//! What is a difference between settings and what is chance: intervals from resamples, and what follows of them.
+//! Separates differences between settings from chance: intervals from resamples, and the conclusions from them.
 
 use serde::Serialize;
 
 use super::{Point, Sweep};
 
-/// A value of the past as it was, and within how much of it 95 % of such pasts lie.
+/// A value of the real past, and the interval around it in which 95 % of such pasts lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
     pub value: f64,
@@ -12,30 +12,30 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// How a setting compares with that in force.
+/// The comparison of a setting with the one in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is the one in force.
+    /// It is the setting in force.
     Current,
-    /// Shorter waits, beyond chance.
+    /// Waits are shorter, beyond chance.
     Better,
     Worse,
-    /// What differs may be chance.
+    /// The difference may be chance.
     NoDifference,
 }
 
-/// What to do.
+/// The recommended action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
     /// Another setting is better.
     Change,
-    /// No other one is better, some are worse.
+    /// No other setting is better, some are worse.
     Keep,
-    /// What was tried makes no difference that is more than chance.
+    /// The settings make no difference beyond chance.
     NoDifference,
-    /// The past is too short to tell.
+    /// The past is too short to decide.
     TooLittle,
 }
 
@@ -51,18 +51,18 @@ impl Verdict {
 }
 
 impl Interval {
-    /// Of the value of the past itself, which is first, and those of its resamples.
+    /// Computes the interval from the value of the past itself, which is first, and those of its resamples.
     pub fn of(values: &[f64]) -> Interval {
         let (value, half) = (values[0], NORMAL * deviation(&values[1..]));
         Interval { value, low: value - half, high: value + half }
     }
 
-    /// Half of its width.
+    /// Returns half of its width.
     pub fn half(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 
-    /// Of a difference of waits.
+    /// Judges a difference of waits.
     pub fn verdict(&self) -> Verdict {
         if self.high < -ROUNDING {
             Verdict::Better
@@ -74,13 +74,14 @@ impl Interval {
     }
 }
 
-/// Of each setting the difference to that at `reference`, past by past. `waits` are by setting, the past itself first.
+/// Returns the difference of each setting to that at `reference`, past by past. `waits` are by setting, the past itself
+/// first.
 ///
-/// An interval lies around the past's own difference and around the mean of the resamples, from the lower to the higher
-/// of both: what the past shows and its resamples do not was an accident of its order, however precisely it is known.
-/// The intervals hold for all settings together: whoever compares thirty settings finds one that looks better by
-/// chance. They are as many standard errors wide as the farthest of all settings lies from what the other resamples
-/// say, in no more than 5 % of the resamples (a studentized maximum).
+/// An interval includes the past's own difference and the mean of the resamples, from the lower to the higher of both:
+/// a difference that the past shows and its resamples do not was an accident of its order, however precisely it is
+/// known. The intervals hold for all settings together: among thirty settings one looks better by chance. They are as
+/// many standard errors wide as the farthest of all settings lies from the other resamples, in no more than 5 % of the
+/// resamples (a studentized maximum).
 pub fn against(waits: &[Vec<f64>], reference: usize) -> Vec<Interval> {
     let paired =
         |own: &Vec<f64>| -> Vec<f64> { own.iter().zip(&waits[reference]).map(|(own, other)| own - other).collect() };
@@ -100,8 +101,8 @@ pub fn against(waits: &[Vec<f64>], reference: usize) -> Vec<Interval> {
     differences.iter().map(interval).collect()
 }
 
-/// How far each value lies from the mean of the others, in standard deviations of the others: a value takes part in
-/// the deviation of all, and so never looks far from them.
+/// Returns how far each value lies from the mean of the others, in standard deviations of the others: a value
+/// contributes to the deviation of all, and so would never look far from them.
 fn studentized(values: &[f64]) -> impl Iterator<Item = f64> {
     let (n, mean, deviation) = (values.len() as f64, mean(values), deviation(values));
     values.iter().map(move |value| {
@@ -110,7 +111,7 @@ fn studentized(values: &[f64]) -> impl Iterator<Item = f64> {
         }
         let inner = (value - mean).abs() / (deviation * (1.0 - 1.0 / n).sqrt());
         let left = n - 1.0 - inner.powi(2);
-        // Where all others are equal there is nothing to measure by.
+        // If all others are equal, there is no scale to measure by.
         if left <= ROUNDING { FARTHEST } else { (inner * ((n - 2.0) / left).sqrt()).min(FARTHEST) }
     })
 }
@@ -119,15 +120,16 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The standard deviation.
+/// Returns the standard deviation.
 fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// Of those that waste little enough the fairest, as far as there are launchers to be fair to; of those one that is
-/// better than the setting in force beyond chance, else that, or the one that is nearest to it.
+/// Recommends, among the settings that waste little enough, the fairest ones, as far as there are launchers to be fair
+/// to; of those one that is better than the setting in force beyond chance, else that setting, or the one nearest to
+/// it.
 pub fn recommend(
     sweep: &Sweep,
     points: &[Point],
@@ -165,7 +167,7 @@ pub fn recommend(
     };
     let nearer =
         |one: &usize, two: &usize| distance(one).partial_cmp(&distance(two)).unwrap_or(std::cmp::Ordering::Equal);
-    // The one in force is the nearest to itself.
+    // The setting in force is the nearest to itself.
     let reference = equals.iter().copied().min_by(nearer).unwrap_or(current_idx);
     let differences = against(waits, reference);
     let others = || equals.iter().copied().filter(|idx| *idx != reference);
@@ -224,9 +226,9 @@ fn name(point: &Point) -> String {
     format!("fair_start={}s resched_timer={}s", point.fair_start_s, point.resched_timer_s)
 }
 
-/// Of all such pasts so many are within an interval; in standard errors, where nothing else is known.
+/// The part of all such pasts that is within an interval; in standard errors, where nothing else is known.
 const CONFIDENCE: f64 = 0.95;
 const NORMAL: f64 = 1.96;
 const FARTHEST: f64 = 10.0;
-/// Seconds that are no more than the rounding of sums.
+/// Differences in seconds that are no more than the rounding of sums.
 const ROUNDING: f64 = 1e-9;

@@ -1,4 +1,4 @@
-//! Every rule objects: what really happened passes, and the same with one thing wrong in it does not. A story a rule.
+//! Every rule objects: the real history passes, and the same with one error does not. One story per rule.
 
 use std::collections::BTreeMap;
 
@@ -132,7 +132,7 @@ fn an_outcome_that_is_not_how_it_ended() {
     objects(Rule::Truth, failed);
 }
 
-/// The losses of a farm on all of its nodes, told as those of another kind of job.
+/// The losses of a farm on all of its nodes, presented as those of another kind of job.
 #[test]
 fn nodes_that_are_lost_and_missed_or_not_missed() {
     let mut world = world_of(3);
@@ -307,7 +307,7 @@ fn more_than_it_can_use() {
 fn nodes_that_are_held_from_one_who_waits_for_them() {
     let mut world = world_of(4);
     world.submit(rigid(2, mins(2)));
-    // What it asks for is not there, so its proposal stands.
+    // The nodes that it asks for do not exist, so its proposal stands.
     let wants = Want { least: 2, valid_for: mins(5), ..Want::nodes(Direction::Grow, secs(5), 2) };
     let grows = world.submit(rigid(1, hours(1)).negotiates(Manner::between(1, 4).wants(wants)));
     world.submit(rigid(3, mins(1)));
@@ -512,7 +512,7 @@ fn world_of(n_nodes: u32) -> World {
     world
 }
 
-/// An application that wanted 14 nodes and thinks about the 6 that it was offered.
+/// Returns an application that wanted 14 nodes and considers the 6 that it was offered.
 fn offered() -> (World, JobId) {
     let mut world = world_of(8);
     let thinks = Manner { thinks: mins(5), ..Manner::between(1, 8).grows(secs(5), 14) };
@@ -524,8 +524,7 @@ fn offered() -> (World, JobId) {
 /// The first negotiation that an application opens.
 const FIRST: NegotiationId = NegotiationId { initiator: Side::Application, number: 1 };
 
-/// What has happened in a world, told to checkers that know nothing yet, each fact with a change. Processes have ended as
-/// they did.
+/// Passes the facts of a world to new checkers, each fact with a change. Processes have ended as they did.
 fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
     let mut checks = Checks::new(Settings::default());
     let mut replay = Replay::of(State::new(Settings::default()));

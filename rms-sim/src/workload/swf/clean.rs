@@ -1,4 +1,4 @@
-//! Makes jobs of records: what is missing or impossible is repaired or dropped, by rule, and counted.
+//! Converts records to jobs: missing or impossible values are repaired or dropped, by rule, and counted.
 
 use rms_model::{Span, Time};
 
@@ -7,29 +7,29 @@ use super::{Record, Trace};
 /// The rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleaning {
-    /// Processors are given out by whole nodes of so many.
+    /// The size of a node; processors are given out by whole nodes.
     pub cores_per_node: u32,
     pub size_from: SizeFrom,
-    /// Jobs that need more nodes are cut to so many, and counted.
+    /// Jobs that need more nodes are cut to this number, and counted.
     pub most_nodes: Option<u32>,
     pub zero_run: ZeroRun,
     pub overrun: Overrun,
-    /// Wall times are rounded up to whole multiples.
+    /// Wall times are rounded up to multiples of this.
     pub wall_unit: Span,
     /// Only records of this partition (field 16).
     pub partition: Option<i64>,
-    /// Only the first so many jobs that are left.
+    /// Only this many jobs of those that are left, the first ones.
     pub most_jobs: Option<usize>,
 }
 
-/// Which of a job's sizes counts; the other one is taken where it is missing.
+/// Which of a job's sizes counts; if it is missing, the other one is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeFrom {
     Allocated,
     Requested,
 }
 
-/// What becomes of a job whose run time is 0 or unknown.
+/// What is done with a job whose run time is 0 or unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroRun {
     /// It runs for a second.
@@ -37,12 +37,12 @@ pub enum ZeroRun {
     Drop,
 }
 
-/// What becomes of a job that ran for longer than it had asked for.
+/// What is done with a job that ran for longer than it had requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overrun {
     /// It is killed at its limit.
     Kill,
-    /// It had asked for as long as it ran.
+    /// Its request is set to its run time.
     Extend,
 }
 
@@ -64,12 +64,12 @@ impl Default for Cleaning {
 /// A job that can be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// As in the trace.
+    /// The number in the trace.
     pub number: i64,
-    /// Since the first submit.
+    /// The time since the first submit.
     pub submit: Time,
     pub n_nodes: u32,
-    /// Of the size that was taken; at most those of its nodes.
+    /// The processors of the size that was used; at most those of its nodes.
     pub n_procs: u32,
     /// Never shorter than the run.
     pub wall: Span,
@@ -77,7 +77,7 @@ pub struct TraceJob {
     pub user: i64,
 }
 
-/// The jobs in the order of their submits, and what was done to get them.
+/// The jobs in the order of their submits, and how many were repaired or dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     pub jobs: Vec<TraceJob>,
@@ -93,14 +93,14 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    /// Leaves out what no cluster of this size can run, and counts it.
+    /// Drops jobs that no cluster of this size can run, and counts them.
     pub fn drop_larger_than(&mut self, n_nodes: u32) {
         let n_before = self.jobs.len();
         self.jobs.retain(|job| job.n_nodes <= n_nodes);
         self.n_dropped += n_before - self.jobs.len();
     }
 
-    /// Leaves out the first so many jobs; time begins with the first one that is left.
+    /// Drops the first `n_jobs` jobs; time begins with the first one that is left.
     pub fn skip(&mut self, n_jobs: usize) {
         self.jobs.drain(..n_jobs.min(self.jobs.len()));
         self.count_from_first();
@@ -120,7 +120,7 @@ pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
     cleaner.finish()
 }
 
-/// Takes records one by one.
+/// Converts records one by one.
 pub(super) struct Cleaner<'a> {
     cleaning: &'a Cleaning,
     cleaned: Cleaned,

@@ -1,4 +1,4 @@
-//! Reads the lines of a trace and says of a bad one where it is and what was expected.
+//! Reads the lines of a trace, and reports where a bad line is and what was expected.
 
 use std::io::{self, BufRead, Read};
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{Record, Trace};
 
-/// Why a trace can not be read.
+/// Why a trace cannot be read.
 #[derive(Debug, Error)]
 pub enum SwfError {
     #[error("line {line} can not be read")]
@@ -49,7 +49,7 @@ const NAMES: [&str; N_FIELDS] = [
     "think time",
 ];
 
-/// A number beyond this is damage: it is three million years of seconds.
+/// A larger number is an error: it is three million years of seconds.
 const LARGEST: f64 = 1e14;
 
 pub(super) fn trace(input: impl BufRead) -> Result<Trace, SwfError> {
@@ -58,7 +58,7 @@ pub(super) fn trace(input: impl BufRead) -> Result<Trace, SwfError> {
     Ok(trace)
 }
 
-/// Hands out each line of the header and each record.
+/// Passes on each line of the header and each record.
 pub(super) fn lines(
     mut input: impl BufRead,
     mut header: impl FnMut(&str),
@@ -79,7 +79,7 @@ pub(super) fn lines(
             take(record(&numbers));
             continue;
         }
-        // Headers hold people's names in encodings of their time.
+        // Headers contain people's names in the encodings of their time.
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
         if let Some(line_of_header) = text.strip_prefix(';') {
@@ -91,12 +91,12 @@ pub(super) fn lines(
     Ok(())
 }
 
-/// What almost all lines are, in a fraction of the time: decimal numbers between blanks. The others are left to who can say
-/// what is wrong with them.
+/// Parses what almost all lines are, in a fraction of the time: decimal numbers between blanks. The other lines are
+/// left to the parser that can say what is wrong with them.
 fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
     let mut numbers = [0.0; N_FIELDS];
     let mut bytes = line.iter();
-    // A line that ends without its break ends as one with it does.
+    // A line without a line break at its end ends like one with it.
     let mut next = || bytes.next().copied().unwrap_or(b'\n');
     for number in &mut numbers {
         let mut byte = next();
@@ -122,7 +122,7 @@ fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
                 byte = next();
             }
         }
-        // What has wrapped around is too long.
+        // A number that has wrapped around is too long.
         let is_plain = n_whole > 0
             && has_decimals == (n_decimals > 0)
             && n_whole + n_decimals <= MOST_DIGITS
@@ -136,8 +136,8 @@ fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
     bytes.all(u8::is_ascii_whitespace).then_some(numbers)
 }
 
-/// Such a number, and the power of ten by which it is divided, are floats exactly: the quotient is rounded once, as the
-/// number itself would be.
+/// Numbers of this many digits, and the powers of ten by which they are divided, are exact floats: the quotient is
+/// rounded once, as the number itself would be.
 const MOST_DIGITS: usize = 14;
 const POWERS: [f64; MOST_DIGITS] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13];
 
@@ -145,7 +145,7 @@ fn numbers(line: usize, text: &str) -> Result<[f64; N_FIELDS], SwfError> {
     let mut numbers = [0.0; N_FIELDS];
     let mut found = 0;
     for word in text.split_ascii_whitespace() {
-        // Some traces have a column more, which nobody documents.
+        // Some traces have another, undocumented column.
         if found < N_FIELDS {
             numbers[found] = number(word).map_or_else(|| wrong(line, text, found, word), Ok)?;
         }
@@ -158,11 +158,11 @@ fn numbers(line: usize, text: &str) -> Result<[f64; N_FIELDS], SwfError> {
     }
 }
 
-/// A line with so many columns holds more than one record.
+/// A line with this many columns contains more than one record.
 const TWO_RECORDS: usize = 2 * N_FIELDS;
 
 fn record(numbers: &[f64; N_FIELDS]) -> Record {
-    // Floats occur in times only by intention; a count that is none is cut.
+    // Floats occur in times only by intention; a count that is not whole is truncated.
     let whole = |column: usize| numbers[column - 1] as i64;
     let millis = |column: usize| (numbers[column - 1] * 1000.0).round() as i64;
     let span = |column: usize| (numbers[column - 1] >= 0.0).then(|| Span::from_millis(millis(column)));
@@ -193,7 +193,7 @@ fn number(word: &str) -> Option<f64> {
     (number.abs() <= LARGEST).then_some(number)
 }
 
-/// A line with too few columns is no record at all, whatever stands in them.
+/// Returns the error of a bad word. A line with too few columns is not a record at all, whatever its words are.
 fn wrong(line: usize, text: &str, idx: usize, word: &str) -> Result<f64, SwfError> {
     let found = text.split_ascii_whitespace().count();
     if found < N_FIELDS {

@@ -1,4 +1,4 @@
-//! Every fact about traces that was found in the archive's files is a test here.
+//! Tests of every property of traces that was found in the archive's files.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn read(text: &str) -> Trace {
     Trace::read(text.as_bytes()).expect("a trace")
 }
 
-/// A record that ran for 10 s on 4 processors; `fields` are written over it, by their column.
+/// Returns a record that ran for 10 s on 4 processors; `fields` replace its values, by their column.
 fn line(fields: &[(usize, &str)]) -> String {
     let mut words = "1 0 -1 10 4 -1 -1 4 60 -1 1 3 1 -1 1 10 -1 -1".split(' ').collect::<Vec<_>>();
     for (column, word) in fields {
