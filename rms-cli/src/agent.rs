@@ -1,4 +1,4 @@
-//! The way from a process of a job to the agent of its node.
+//! The connection from a process of a job to the agent of its node.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct FromAgent {
     was_reset: bool,
 }
 
-/// The agent's socket, if this is a process of a job.
+/// Returns the agent's socket, if this is a process of a job.
 pub fn socket() -> Option<PathBuf> {
     let path = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty())?;
     std::env::var_os("RMS_JOB_ID").filter(|id| !id.is_empty())?;
@@ -54,14 +54,14 @@ pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Fa
     stream.set_nonblocking(true).map_err(own)?;
     let (read, write) = UnixStream::from_std(stream).map_err(own)?.into_split();
     let mut to = ToAgent(write);
-    // One that turns us away says why, and may have left before it was asked.
+    // An agent that refuses us says why, and may have closed the connection before the call was sent.
     let _heard_below = to.send(&frame::message(call)).await;
     Ok((FromAgent { read, decoder: Decoder::default(), was_reset: false }, to))
 }
 
 impl ToAgent {
     /// # Errors
-    /// The agent is gone, which is heard from the other side, too.
+    /// The agent is gone, which reading reports, too.
     pub async fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         self.0.write_all(frame).await
     }
@@ -72,10 +72,10 @@ impl ToAgent {
 }
 
 impl FromAgent {
-    /// The next frame, none once the agent is gone; may be cancelled.
+    /// Receives the next frame, none once the agent is gone; may be cancelled.
     ///
     /// # Errors
-    /// It speaks another language.
+    /// The agent sends an invalid frame.
     pub async fn next(&mut self) -> Result<Option<Frame<CommandEnd>>, Failure> {
         let foreign = |error: FrameError| {
             Failure::new(
@@ -101,14 +101,15 @@ impl FromAgent {
         }
     }
 
-    /// The agent is gone and had not read all that it was told: the kernel resets such a connection, also one that the
-    /// agent had not accepted yet.
+    /// Returns whether the agent is gone and had not read everything sent to it: the kernel resets such a connection,
+    /// also one that the agent had not accepted yet.
     pub fn left_words_unread(&self) -> bool {
         self.was_reset
     }
 }
 
-/// Where the job's own credentials are, and the server's address. The agent has the key made when it is first asked for.
+/// Returns where the job's own credentials are, and the server's address. The agent has the key made at the first
+/// request.
 ///
 /// # Errors
 /// The agent does not answer, or this is no process of a job.
@@ -132,7 +133,8 @@ mod tests {
 
     use super::*;
 
-    /// An agent that was stopped without having read a call may be called again; after that it may have begun what was asked.
+    /// An agent that was stopped before it read a call may be called again; after that it may have begun to execute the
+    /// call.
     #[tokio::test]
     async fn a_call_that_was_not_read_is_told_from_one_that_was() {
         let dir = tempfile::tempdir().expect("a folder");

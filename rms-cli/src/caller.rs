@@ -11,7 +11,7 @@ use rms_model::{Limits, Time};
 use crate::failure::Failure;
 use crate::stamp;
 
-/// What a job inherits from the command that submits it, and the time of the command.
+/// What a job inherits from the command that submits it, and the time of that command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub cwd: PathBuf,
@@ -25,7 +25,7 @@ pub struct Caller {
 
 impl Caller {
     /// # Errors
-    /// A working directory that was removed.
+    /// The working directory was removed.
     pub fn read() -> Result<Caller, Failure> {
         let cwd =
             std::env::current_dir().map_err(|error| Failure::io("the working directory cannot be read", error))?;

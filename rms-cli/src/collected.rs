@@ -2,7 +2,7 @@
 
 use launcher_sdk::Stream;
 
-/// What tasks have written, up to a limit: a program's output is not ours to bound, our memory is.
+/// What tasks have written, up to a limit: we cannot limit a program's output, but must limit our memory.
 #[derive(Debug, Default)]
 pub struct Collected {
     pub out: Vec<u8>,

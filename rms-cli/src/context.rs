@@ -1,4 +1,4 @@
-//! What every verb gets: where to write, and the way to the server.
+//! What every verb gets: where to write, and how to reach the server.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use crate::output::Output;
 use crate::place::Places;
 use crate::srun::StepCheck;
 
-/// The surroundings of one command.
+/// The context of one command.
 #[derive(Debug)]
 pub struct Context {
     pub output: Output,
     /// `--dir`.
     pub dir: Option<PathBuf>,
     pub places: Places,
-    /// What is wrong with the words of an `rms` that starts a step.
+    /// Checks the arguments of an `rms` that starts a step.
     pub check_step: StepCheck,
-    /// The whole command line, for what is generated from it.
+    /// The definition of the whole command line, from which help pages and completions are generated.
     pub command: fn() -> clap::Command,
-    /// Clients to say goodbye for at the end.
+    /// Clients whose connections are closed at the end.
     pub clients: RefCell<Vec<Client>>,
 }
 
 impl Context {
-    /// The client directory that this command uses.
+    /// Returns the client directory that this command uses.
     ///
     /// # Errors
     /// There is none.
@@ -38,14 +38,14 @@ impl Context {
         self.places.client(self.dir.as_deref())
     }
 
-    /// A connected client.
+    /// Returns a connected client.
     ///
     /// # Errors
-    /// No client directory, or a server that does not answer.
+    /// There is no client directory, or the server does not answer.
     pub async fn client(&self) -> Result<Client, Failure> {
         let dir = match self.client_dir() {
             Ok(dir) => dir,
-            // Whoever names none may be a job, which has credentials of its own.
+            // A command without a directory may run in a job, which has its own credentials.
             Err(none) if self.dir.is_none() && self.places.rms_dir.is_none() => {
                 return self.client_of_job().await?.ok_or(none);
             }
@@ -56,7 +56,8 @@ impl Context {
         Ok(client)
     }
 
-    /// A client with the credentials of the job that we are in, unless others were named; outside, the usual one.
+    /// Returns a client with the credentials of the surrounding job, unless others were named; outside a job, the usual
+    /// client.
     ///
     /// # Errors
     /// As [`Context::client`].
@@ -74,7 +75,8 @@ impl Context {
         self.connect(&dir, &server).await
     }
 
-    /// A client with the credentials of the job that we are in, for whose owner there are none on this node; none outside.
+    /// Returns a client with the credentials of the surrounding job, if its owner has none on this node; none outside a
+    /// job.
     async fn client_of_job(&self) -> Result<Option<Client>, Failure> {
         let Some(socket) = agent::socket() else { return Ok(None) };
         let (dir, server) = agent::credentials(&socket).await?;
@@ -88,7 +90,7 @@ impl Context {
         Ok(client)
     }
 
-    /// Ends the links of this command: the server counts those of each user.
+    /// Closes the links of this command, because the server limits those of each user.
     pub async fn farewell(&self) {
         let clients = self.clients.take();
         for client in clients {
@@ -96,7 +98,7 @@ impl Context {
         }
     }
 
-    /// The names of the clusters, for commands whose answer names them by number.
+    /// Returns the names of the clusters, for commands whose answer has only their numbers.
     ///
     /// # Errors
     /// As every call.
@@ -105,11 +107,12 @@ impl Context {
     }
 }
 
-/// The agent asks for them beside the start of the job, so the first command of a script may be too early.
+/// Waits for the credentials. The agent requests them while the job starts, so the first command of a script may be too
+/// early.
 async fn await_credentials(dir: &Path) {
     let begun = Instant::now();
     while !dir.join("cert.pem").exists() && begun.elapsed() < PATIENCE {
-        // The directory may be on any file system, so there is nothing to be woken by.
+        // The directory may be on any file system, so there is no event to wait for.
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the `#RMS` and `#SBATCH` lines of a script: which words stand on which line.
+//! Reads the `#RMS` and `#SBATCH` lines of a script, and splits each into words.
 
 use clap::{Args as _, FromArgMatches as _};
 use thiserror::Error;
@@ -11,11 +11,11 @@ use crate::sbatch;
 pub struct Directives {
     /// `#RMS` lines over `#SBATCH` lines.
     pub options: JobOptions,
-    /// What was left aside, as `file:line: text`.
+    /// Directives that were ignored, as `file:line: text`.
     pub warnings: Vec<String>,
 }
 
-/// Why a script's directives cannot be followed.
+/// Why a script's directives are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{file}:{line}: {problem}")]
 pub struct DirectiveError {
@@ -24,12 +24,12 @@ pub struct DirectiveError {
     pub problem: String,
 }
 
-/// Reads the directives that stand before the first command of `script`. Several lines mean what they would mean in one;
-/// of an option that is given twice, the last one counts.
+/// Reads the directives before the first command of `script`. Several lines mean the same as one line with all their
+/// words; if an option is given twice, the last one counts.
 ///
 /// # Errors
-/// The first line that is wrong; `#RMS` lines take no unknown option, `#SBATCH` lines none that would change
-/// what the job gets.
+/// The first wrong line; `#RMS` lines accept no unknown option, `#SBATCH` lines none that would change what the job
+/// gets.
 pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
     let (mut rms, mut slurm) = (Source::default(), Source::default());
     let mut variables = Vec::new();
@@ -71,10 +71,10 @@ pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
     Ok(Directives { options, warnings })
 }
 
-/// Directives of other systems that would be dropped in silence.
+/// Directives of other systems, which would otherwise be ignored silently.
 const FOREIGN: [&str; 4] = ["#PBS ", "#BSUB ", "#OAR ", "#COBALT "];
 
-/// The lines of one kind, as if they were one.
+/// The lines of one kind, joined into one.
 #[derive(Default)]
 struct Source {
     words: Vec<String>,
@@ -96,7 +96,7 @@ enum Directive<'a> {
 
 impl Directive<'_> {
     fn of(text: &str) -> Option<Directive<'_>> {
-        // sbatch takes options that follow the mark at once.
+        // sbatch accepts options directly after the mark.
         let after = |mark: &str| {
             text.strip_prefix(mark).filter(|rest| rest.is_empty() || rest.starts_with(['-', ' ', '\t', '\r']))
         };
@@ -111,7 +111,7 @@ impl Directive<'_> {
     }
 }
 
-/// Words as a shell splits them, up to a comment.
+/// Splits the text into words like a shell, up to a comment.
 fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
     shlex::split(text).ok_or(match text.ends_with('\\') {
         true => "a backslash ends the line: directives cannot be continued, write two lines",
@@ -127,7 +127,7 @@ pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {
     JobOptions::from_arg_matches(&matches).map_err(|error| one_line(&error))
 }
 
-/// The first sentence of a command line error, with its tip but without the usage that stands below it.
+/// Returns the first sentence of a command line error, with its tip but without the usage below it.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let kept = text.lines().map(str::trim).filter(|line| !line.is_empty());

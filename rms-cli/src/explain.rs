@@ -12,7 +12,7 @@ use crate::stages;
 use crate::stamp;
 use crate::terms::{self, Allowed};
 
-/// Why a job is not running, as the part of a sentence; `open` is what is negotiated, as far as we may know of it.
+/// Says why a job is not running, as a part of a sentence; `open` has the open negotiations, as far as we may see them.
 pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("it is held by {by}; 'rms release' lets it start"),
@@ -120,7 +120,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     }
 }
 
-/// `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few nodes have enough.
+/// Says `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few nodes have enough.
 fn shortage(short: &Shortage, wanted: u32) -> String {
     let Shortage { each: Slice { cores, memory, devices }, with_cores, with_memory, with_devices } = short;
     let cores = if *cores == 1 { "1 free core".to_owned() } else { format!("{cores} free cores") };
@@ -138,11 +138,11 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
     if *with_devices < wanted {
         return format!("{with_cores}, but {} {devices}", of_them(*with_devices));
     }
-    // Others are planned or promised there before it would have ended.
+    // Other jobs are planned or promised there before this one would have ended.
     format!("{} free what it takes, but not for all of its wall time", have(*with_devices))
 }
 
-/// Why it does not start on cores of running jobs.
+/// Says why the job does not start on cores of running jobs.
 fn no_lender(lenders: &Lenders, wanted: u32) -> String {
     let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit } = *lenders;
     if ends_no_earlier {
@@ -172,7 +172,7 @@ fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
-/// Who has the nodes, and for how long; of many, the first few.
+/// Says which jobs have the nodes, and for how long; of many, the first few.
 fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
     if by.is_empty() {
         return String::new();
@@ -215,7 +215,7 @@ fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
     }
 }
 
-/// What becomes of the nodes that are kept for a negotiation: `offered to job 105 until 09:51:40`.
+/// Says what happens to the nodes that are held for a negotiation: `offered to job 105 until 09:51:40`.
 pub fn offer(line: &NegotiationLine, now: Time) -> String {
     let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
     match line.phase {
@@ -232,7 +232,7 @@ pub fn offer(line: &NegotiationLine, now: Time) -> String {
 
 const MAX_BLOCKERS: usize = 5;
 
-/// One sentence or two about a job that is in the system.
+/// Returns one or two sentences about a job that is in the system.
 pub fn line(
     line: &JobLine,
     clusters: &ClusterNames,
@@ -292,7 +292,7 @@ pub fn line(
     }
 }
 
-/// Which terms are in the way of what is negotiated, or were in the way of what was negotiated last.
+/// Says which terms prevent an open negotiation, or prevented the latest one.
 fn broken_terms(line: &JobLine, negotiations: &[NegotiationLine], allowed: &Allowed) -> String {
     let of_job = || negotiations.iter().filter(|other| other.job == line.job);
     let open = of_job().filter(|other| !other.phase.is_over());
@@ -312,7 +312,7 @@ fn broken_terms(line: &JobLine, negotiations: &[NegotiationLine], allowed: &Allo
     text
 }
 
-/// The same of a job that is history.
+/// Returns the same for a job in the history.
 pub fn record(record: &JobRecord) -> String {
     let job = format!("Job {} ({})", record.job, crate::table::plain(&record.labels.name));
     let ended = stamp::iso_secs(record.ended);

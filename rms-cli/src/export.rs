@@ -1,9 +1,9 @@
-//! Which variables a job gets: what `--export` names, without what other launchers left behind.
+//! Selects the variables that a job gets: those that `--export` names, without those that other launchers left behind.
 
 use rms_model::variables::is_of_a_launcher;
 use thiserror::Error;
 
-/// Why a text is no list of variables.
+/// Why a text is not a list of variables.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
     #[error("--export: '{0}' is no variable: write ALL, NONE or a list like PATH,LEVEL=2")]
@@ -18,8 +18,8 @@ pub enum ExportError {
     OfALauncher(String),
 }
 
-/// The environment of a job for the words of `--export`. One that is told of itself in Slurm's words may be given more
-/// of them.
+/// Returns the environment of a job for the words of `--export`. A job that gets Slurm's variables may be given more of
+/// them.
 ///
 /// # Errors
 /// See [`ExportError`].
@@ -50,12 +50,12 @@ pub fn select(
     }
     let mut environment: Vec<(String, String)> = Vec::new();
     if all {
-        // What leads to the server is no trace of a job: `rms` works inside jobs too.
+        // The variable that leads to the server does not come from a job: `rms` works inside jobs, too.
         let inherited = here.iter().filter(|(name, _)| name == "RMS_DIR" || !is_of_a_launcher(name));
         environment.extend(inherited.cloned());
     }
     environment.retain(|(name, _)| !named.iter().any(|(named, _)| named == name));
-    // Of a variable named twice, the last value holds, as in a shell.
+    // If a variable is named twice, the last value holds, as in a shell.
     for (idx, (name, value)) in named.iter().enumerate() {
         let is_last = !named[idx + 1..].iter().any(|(later, _)| later == name);
         if is_last {
@@ -66,7 +66,7 @@ pub fn select(
     Ok(environment)
 }
 
-/// At the commas that stand in no quotes: `ALL,OPTIONS='a,b'`.
+/// Splits at commas outside quotes: `ALL,OPTIONS='a,b'`.
 fn split_words(words: &str) -> Result<Vec<String>, ExportError> {
     let mut split = vec![String::new()];
     let mut quote: Option<char> = None;

@@ -1,21 +1,21 @@
-//! What went wrong with a command, as a person and as a program read it, and the exit code that says so.
+//! The error of a command, for people and for programs, and its exit code.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
 use serde_json::{Value, json};
 
-/// How a command ended, as the shell sees it.
+/// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit(pub u8);
 
 impl Exit {
     pub const OK: Exit = Exit(0);
-    /// The command was understood and did not work.
+    /// The command was valid and failed.
     pub const FAILED: Exit = Exit(1);
     /// The command line, a script's directives or a value in them are wrong.
     pub const USAGE: Exit = Exit(2);
-    /// The job is well, but not all of its output is here. `EX_IOERR` of sysexits.h.
+    /// The job succeeded, but some of its output is missing. `EX_IOERR` of sysexits.h.
     pub const OUTPUT_MISSING: Exit = Exit(74);
     /// `wait --timeout` ran out.
     pub const TIMED_OUT: Exit = Exit(124);
@@ -23,13 +23,13 @@ impl Exit {
     pub const SYSTEM: Exit = Exit(125);
 }
 
-/// One failed command. It is printed once, at the edge.
+/// The failure of a command. It is printed once, at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// A stable word for programs: `usage`, `unreachable`, `no_such_job`, …
     pub kind: Cow<'static, str>,
     pub message: String,
-    /// What to do now, where the message does not say it already.
+    /// What to do now, unless the message says it already.
     pub hint: Option<String>,
     pub exit: Exit,
 }
@@ -39,12 +39,12 @@ impl Failure {
         Failure { kind: kind.into(), message: message.to_string(), hint: None, exit: Exit::FAILED }
     }
 
-    /// What was typed or written in a script is wrong.
+    /// Returns a failure because something that was typed or written in a script is wrong.
     pub fn usage(message: impl Display) -> Failure {
         Failure { exit: Exit::USAGE, ..Failure::new("usage", message) }
     }
 
-    /// A file or another thing of the operating system did not do what was wanted.
+    /// Returns a failure of a file or another resource of the operating system.
     pub fn io(doing: impl Display, error: impl Display) -> Failure {
         Failure::new("io", format!("{doing}: {error}"))
     }
@@ -57,12 +57,12 @@ impl Failure {
         Failure { exit, ..self }
     }
 
-    /// `{"error": {"kind", "message", "hint"}}`; the hint is null where there is none.
+    /// Returns `{"error": {"kind", "message", "hint"}}`; the hint is null if there is none.
     pub fn to_json(&self) -> Value {
         json!({"error": {"kind": self.kind, "message": self.message, "hint": self.hint}})
     }
 
-    /// The lines for a terminal.
+    /// Returns the lines for a terminal.
     pub fn to_text(&self) -> String {
         match &self.hint {
             Some(hint) => format!("rms: {}\n     {hint}\n", self.message),

@@ -1,4 +1,4 @@
-//! Says to those who know another batch system what to type here instead of what they are used to.
+//! Tells users of other batch systems what to type here instead.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::failure::Failure;
 use crate::sbatch;
 
-/// Verbs of other systems, and ours.
+/// Verbs of other systems, and the corresponding ones of Limber.
 const VERBS: &[(&[&str], &str)] = &[
     (&["sbatch", "qsub", "bsub"], "rms submit"),
     (&["srun", "salloc", "exec", "start"], "rms run"),
@@ -21,7 +21,7 @@ const VERBS: &[(&[&str], &str)] = &[
     (&["top", "smap", "sview"], "rms view' and 'rms queue -w"),
 ];
 
-/// Options that other systems have for these verbs of ours, and what gives the same.
+/// Options that other systems have for these verbs, and their equivalents.
 const OPTIONS: &[(&str, &[&str], &str)] = &[
     ("run", &["--pty"], "tasks have no terminal; --stdin passes on what you type"),
     ("run", &["--mpi"], "programs of the MPICH family find each other without it"),
@@ -43,7 +43,7 @@ const OPTIONS: &[(&str, &[&str], &str)] = &[
 /// The verbs whose options describe a job, as those of sbatch and srun do.
 const OF_JOBS: &[&str] = &["submit", "run", "plan"];
 
-/// What to say to words that only another system knows; nothing to those that nobody does.
+/// Returns the advice for words that only another system knows; none for words that no system knows.
 pub fn instead_of(error: &clap::Error, args: &[OsString], command: &clap::Command) -> Option<Failure> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(verb)), _) => instead_of_verb(verb),

@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// What came.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
     CtrlC,
@@ -12,7 +12,7 @@ pub enum Interrupt {
     Signal(i32),
 }
 
-/// The signals, from the moment it is made.
+/// Receives the signals from the moment it is created.
 #[derive(Debug)]
 pub struct Interrupts {
     int: Signal,
@@ -24,7 +24,7 @@ pub struct Interrupts {
 
 impl Interrupts {
     /// # Errors
-    /// The system lets us have no handlers.
+    /// The system does not let us install handlers.
     pub fn listen() -> Result<Interrupts, Failure> {
         let on = |kind| signal(kind).map_err(|error| Failure::io("signals cannot be received", error));
         Ok(Interrupts {
@@ -36,7 +36,7 @@ impl Interrupts {
         })
     }
 
-    /// The next one; may be cancelled.
+    /// Receives the next one; may be cancelled.
     pub async fn next(&mut self) -> Interrupt {
         tokio::select! {
             _ = self.int.recv() => Interrupt::CtrlC,

@@ -1,4 +1,4 @@
-//! The JSON forms of jobs, those that run and those that are over; their fields are an interface and only grow.
+//! The JSON forms of jobs, both in the system and ended; their fields are an interface and are only extended.
 
 use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState, LoanLine, SharingDetail};
 use rms_model::labels::Label;
@@ -85,12 +85,13 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     value
 }
 
-/// Core-seconds of core-milliseconds.
+/// Converts core-milliseconds to core-seconds.
 fn secs(core_millis: u64) -> f64 {
     core_millis as f64 / 1000.0
 }
 
-/// How long it was in the system, in its wall times as it asked for them (004, eq. 4); nothing if it never ran.
+/// Returns how long the job was in the system, in multiples of the wall time it asked for (004, eq. 4); none if it
+/// never ran.
 fn slowdown(record: &JobRecord) -> Option<f64> {
     record.started?;
     let asked = record.request.wall.as_secs_f64();

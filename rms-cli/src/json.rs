@@ -1,4 +1,4 @@
-//! The JSON forms of what the server tells; their fields are an interface and only grow.
+//! The JSON forms of the server's answers; their fields are an interface and are only extended.
 
 use rms_api::answer::{ClusterView, NodeLine, NodeState, Reason, Status};
 use rms_api::audit::AuditEntry;
@@ -98,12 +98,12 @@ pub fn reason(reason: Option<&Reason>) -> Value {
     }
 }
 
-/// What is taken of a node, or free on it.
+/// Resources that are taken of a node, or free on it.
 pub fn slice(slice: &Slice) -> Value {
     json!({"cores": slice.cores, "memory_mib": slice.memory.0, "devices": slice.devices})
 }
 
-/// What a job asks of its nodes beside tasks and CPUs.
+/// The resources that a job asks of its nodes beside tasks and CPUs.
 pub fn resources(asked: &ResourceRequest) -> Value {
     json!({
         "memory_per_cpu_mib": asked.memory_per_cpu.0,
@@ -157,7 +157,7 @@ pub fn node(node: &NodeLine) -> Value {
     })
 }
 
-/// May new jobs be placed on a node in this state?
+/// Returns whether new jobs may be placed on a node in this state.
 pub fn is_usable(state: NodeState) -> bool {
     match state {
         NodeState::Idle | NodeState::Busy | NodeState::Ghost => true,

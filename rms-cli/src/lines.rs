@@ -1,4 +1,4 @@
-//! Writes the output of many tasks to our two streams, whole line by whole line, with labels if they are wanted.
+//! Writes the output of many tasks to our two streams, by whole lines, with labels on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -13,13 +13,13 @@ use crate::output;
 #[derive(Debug)]
 pub struct Streams {
     label: bool,
-    /// Beginnings of lines that wait for their ends, so that tasks do not mix within a line.
+    /// Incomplete lines that wait for their ends, so that tasks do not mix within a line.
     partial: BTreeMap<(u32, Stream), Vec<u8>>,
-    /// Who has written.
+    /// The tasks that have written.
     writers: BTreeSet<u32>,
-    /// Whose line has been shown without its end: that of the only task that writes, as it is when it asks for input.
+    /// The task whose line was shown without its end: only if one task writes, for example when it asks for input.
     open: BTreeMap<Stream, u32>,
-    /// Since when the beginning of a line waits.
+    /// Since when an incomplete line waits.
     since: Option<Instant>,
 }
 
@@ -30,7 +30,7 @@ impl Streams {
     }
 
     /// # Errors
-    /// A stream that takes nothing; see [`output::write_out`].
+    /// A stream cannot be written; see [`output::write_out`].
     pub fn write(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
         let lines = if self.label { self.labelled(task, stream, bytes) } else { self.whole(task, stream, bytes) };
         let waits = self.is_only() && self.partial.values().any(|bytes| !bytes.is_empty());
@@ -38,7 +38,7 @@ impl Streams {
         put(stream, &lines)
     }
 
-    /// Waits until the beginning of a line is to be shown without its end; for ever if there is none.
+    /// Waits until an incomplete line is to be shown; for ever if there is none.
     pub async fn due(&self) {
         match self.since {
             Some(since) => tokio::time::sleep_until((since + PAUSE).into()).await,
@@ -46,7 +46,7 @@ impl Streams {
         }
     }
 
-    /// Shows what the only task that writes has not ended.
+    /// Shows the incomplete lines of the only task that writes.
     ///
     /// # Errors
     /// As [`Streams::write`].
@@ -65,7 +65,7 @@ impl Streams {
         !self.label && self.writers.len() == 1
     }
 
-    /// The lines that are complete now, and what goes on with one that is shown already.
+    /// Returns the lines that are complete now, and the continuation of a line that is shown already.
     fn whole(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
         self.writers.insert(task);
         let mut lines = Vec::with_capacity(bytes.len() + 1);
@@ -94,7 +94,7 @@ impl Streams {
         lines
     }
 
-    /// The lines that are complete now, each with its label.
+    /// Returns the lines that are complete now, each with its label.
     fn labelled(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
         let partial = self.partial.entry((task, stream)).or_default();
         let mut lines = Vec::with_capacity(bytes.len());
@@ -112,7 +112,7 @@ impl Streams {
         lines
     }
 
-    /// Writes what has no line end; between those of several tasks there is one.
+    /// Writes the remaining incomplete lines; with several tasks, it puts a line end between them.
     ///
     /// # Errors
     /// As [`Streams::write`].
@@ -144,9 +144,9 @@ fn put(stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// A line that is longer is cut, or a task that writes none would fill our memory.
+/// The longest line that is kept whole: otherwise a task that writes no line ends would fill our memory.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// Who writes the rest of a line at once has written it within that; then it is a question, or a bar that grows.
+/// How long to wait for the rest of a line; after that it is a question, or a growing progress bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::output;
 
-/// The one file that the job writes its output to; `None` if each task or node has its own.
+/// Returns the file to which the job writes its output; `None` if each task or node has its own.
 pub fn path(detail: &JobDetail) -> Option<PathBuf> {
     let line = &detail.line;
     let pattern = detail.spec.execution.stdio.output.as_deref()?;
@@ -42,7 +42,7 @@ pub fn path(detail: &JobDetail) -> Option<PathBuf> {
 /// Writes the file to our standard output as it grows, until `ended` says that nothing more comes.
 ///
 /// # Errors
-/// A directory that cannot be watched, an output that takes nothing, or what `ended` reports.
+/// The directory cannot be watched, the output cannot be written, or an error that `ended` reports.
 pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut changes = watch(dir).map_err(|error| Failure::io(format!("{} cannot be watched", dir.display()), error))?;
@@ -61,16 +61,16 @@ pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>
     }
 }
 
-/// Says when something in a directory has changed. A change that is not yet looked at stands for all that follow.
+/// Reports changes in a directory. One pending notice stands for all changes until it is read.
 fn watch(dir: &Path) -> nix::Result<mpsc::Receiver<()>> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
-    // The directory, not the file: it may not be there yet, or be made anew.
+    // The directory is watched, not the file, which may not exist yet or may be replaced.
     let kinds = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_MOVED_TO;
     inotify.add_watch(dir, kinds)?;
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         while inotify.read_events().is_ok() && !sender.is_closed() {
-            // Full: the reader looks at everything that was written until then anyway.
+            // If the channel is full, the reader will see everything that was written until then anyway.
             let _ = sender.try_send(());
         }
     });

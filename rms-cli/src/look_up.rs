@@ -8,7 +8,7 @@ use rms_model::{JobId, JobRecord, Time};
 
 use crate::failure::Failure;
 
-/// Jobs that were found, each in one place only.
+/// The jobs found, each in one place only.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub now: Time,
@@ -23,10 +23,10 @@ impl Found {
     }
 }
 
-/// The selected jobs; of `all` and `user:NAME` only those that are still in the system.
+/// Finds the selected jobs; for `all` and `user:NAME` only those that are still in the system.
 ///
 /// # Errors
-/// A job that is nowhere, and what can go wrong with calls.
+/// A job does not exist, or a call fails.
 pub async fn jobs(client: &Client, select: Select) -> Result<Found, Failure> {
     match select {
         Select::Ids(ids) => by_ids(client, ids).await,
@@ -48,7 +48,7 @@ async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
     for job in in_system {
         match live(client, Select::Ids(vec![job])).await {
             Ok(one) => found.live.extend(one.live),
-            // It ended while we were looking.
+            // The job ended during the search.
             Err(CallError::Refused(refused)) if is_gone(&refused.kind) => missing.push(job),
             Err(error) => return Err(error.into()),
         }
@@ -66,10 +66,10 @@ async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
     }
 }
 
-/// The records of these jobs that have ended.
+/// Returns the records of those of these jobs that have ended.
 ///
 /// # Errors
-/// What can go wrong with a call.
+/// A call fails.
 pub async fn ended(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRecord>, CallError> {
     // A query that names no job means every job.
     if jobs.is_empty() {
@@ -85,8 +85,8 @@ async fn live(client: &Client, select: Select) -> Result<Found, CallError> {
     Ok(Found { now: details.now, live: details.jobs, ended: Vec::new() })
 }
 
-/// `last` as the id of that job, for calls that change something: of jobs in the system alone an older one could be the
-/// last.
+/// Replaces `last` by the id of that job, for calls that change something: among the jobs in the system alone, an older
+/// one could be the last.
 ///
 /// # Errors
 /// As [`last`].
@@ -97,10 +97,11 @@ pub async fn resolve(client: &Client, select: Select) -> Result<Select, Failure>
     }
 }
 
-/// The caller's newest job, whether it is in the system or has ended; of a process with the credentials of a job, that job.
+/// Returns the caller's newest job, whether it is in the system or has ended; for a process with the credentials of a
+/// job, that job.
 ///
 /// # Errors
-/// The caller has had none, and what can go wrong with calls.
+/// The caller has had no job, or a call fails.
 pub async fn last(client: &Client) -> Result<JobId, Failure> {
     if let Some((own, _)) = client.identity().as_job() {
         return Ok(own);
@@ -113,7 +114,7 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
     let users = vec![client.identity().name.clone()];
     let all_ended = HistoryQuery { users, limit: 1, ..HistoryQuery::default() };
     let query = match in_system {
-        // Only newer ones are of interest, of which there are few: ids are given in order.
+        // Only newer jobs matter, and there are few: ids are given in order.
         Some(job) => {
             let newest = client.status().await?.n_submitted;
             let from = (job.0 + 1).max(newest.saturating_sub(MAX_NEWER));
@@ -130,10 +131,10 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
     })
 }
 
-/// Of so many jobs that ended last, or came last, the newest one is sought.
+/// The newest job is searched among this many jobs that ended last, or came last.
 const MAX_NEWER: u64 = 1000;
 
-/// Refusals that mean: not in the system any more.
+/// Returns whether a refusal means that the job is no longer in the system.
 pub fn is_gone(kind: &str) -> bool {
     kind == "no_such_job" || kind == "no_jobs"
 }

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(pub Mebibytes);
 
-/// Why a text is no amount of memory.
+/// Why a text is not an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no amount of memory: write 512M, 4G, 1.5G, 1T or a number of MiB")]
 pub struct MemoryError(String);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::failure::Exit;
 use crate::output::{self, Form};
 
-/// A success with missing output is none; any other end of the job says more than this.
+/// Returns the exit code for missing output. It replaces only success: any other exit code says more.
 pub fn exit(exit: Exit) -> Exit {
     if exit == Exit::OK { Exit::OUTPUT_MISSING } else { exit }
 }
@@ -19,14 +19,14 @@ pub fn tell(job: JobId, missing: &[Missing]) {
     output::warn(&format!("     'rms logs {job}' shows what its nodes still have"));
 }
 
-/// Without a hint at `rms logs`.
+/// Reports missing output without a hint at `rms logs`.
 pub fn tell_lost(job: JobId, missing: &[Missing]) {
     for one in missing {
         output::warn(&format!("rms: output of job {job} is missing: {}", words(one)));
     }
 }
 
-/// Nodes that have nothing of a job, which need not mean that anything is lost.
+/// Reports nodes that have no output of a job, which need not mean that output is lost.
 pub fn tell_unknown(missing: &[Missing]) {
     for Missing { node, reason, .. } in missing {
         output::warn(&format!("rms: node {node}: {reason}"));
@@ -75,7 +75,7 @@ pub fn to_json(missing: &[Missing]) -> Value {
     missing.iter().map(one).collect()
 }
 
-/// The others are in the same state, and `--json` has them all.
+/// The most nodes that are listed. The others are in the same state, and `--json` has them all.
 const MAX_TOLD: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The names of clusters, which the server tells beside its nodes and everything else calls by number.
+//! The names of clusters: the server sends them with its nodes, all other answers use numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl ClusterNames {
         ClusterNames(clusters.into_iter().collect())
     }
 
-    /// The name, or the number of a cluster that joined a moment ago.
+    /// Returns the name; the number for a cluster that has just joined.
     pub fn name(&self, cluster: ClusterId) -> String {
         self.0.get(&cluster).cloned().unwrap_or_else(|| format!("#{cluster}"))
     }

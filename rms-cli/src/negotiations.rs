@@ -12,7 +12,7 @@ use crate::names::ClusterNames;
 use crate::stamp;
 use crate::terms::{self, Allowed, last_proposal, price, time};
 
-/// Where it stands, as one word.
+/// Returns the phase as one word.
 pub fn word(phase: Phase) -> &'static str {
     match phase {
         Phase::Idle => "idle",
@@ -31,7 +31,7 @@ pub fn word(phase: Phase) -> &'static str {
     }
 }
 
-/// The stable word of a reason, for programs.
+/// Returns the stable word of a reason, for programs.
 pub fn reason_word(reason: Reason) -> &'static str {
     match reason {
         Reason::Declined => "declined",
@@ -55,7 +55,7 @@ pub fn reason_word(reason: Reason) -> &'static str {
     }
 }
 
-/// The one who speaks, as the subject of a sentence.
+/// Returns the side as the subject of a sentence.
 pub fn side(side: Side) -> &'static str {
     match side {
         Side::Rms => "the server",
@@ -80,7 +80,7 @@ pub fn n_rounds(record: &NegotiationRecord) -> u16 {
     last_proposal(record).map_or(0, |(_, round, _)| round)
 }
 
-/// The proposals that are open, by their jobs.
+/// Returns the open proposals by job.
 pub fn open_by_job(lines: &[NegotiationLine]) -> BTreeMap<JobId, Vec<&NegotiationLine>> {
     let mut by_job = BTreeMap::<JobId, Vec<&NegotiationLine>>::new();
     for line in lines.iter().filter(|line| !line.phase.is_over()) {
@@ -89,14 +89,14 @@ pub fn open_by_job(lines: &[NegotiationLine]) -> BTreeMap<JobId, Vec<&Negotiatio
     by_job
 }
 
-/// For a line about its job: `r3: 4 more nodes, offered`.
+/// Returns the text for a line about the job: `r3: 4 more nodes, offered`.
 pub fn brief(line: &NegotiationLine) -> String {
     let what =
         last_proposal(&line.record).map_or_else(String::new, |(_, _, template)| format!("{}, ", change(template)));
     format!("{}: {what}{}", line.record.id, word(line.phase))
 }
 
-/// What changes if it succeeds, as short as can be: `+4`, `-2`, `+30m`, `+2 cores`.
+/// Returns the change, as short as possible: `+4`, `-2`, `+30m`, `+2 cores`.
 pub fn signed(line: &NegotiationLine) -> Option<String> {
     let (_, _, template) = last_proposal(&line.record)?;
     let sign = match template.direction() {
@@ -113,7 +113,7 @@ pub fn signed(line: &NegotiationLine) -> Option<String> {
     Some(template.items().iter().filter(|item| item.is_live()).map(part).collect::<Vec<_>>().join(", "))
 }
 
-/// What changes if it succeeds, without the terms: `4 more nodes`, `2 nodes fewer`, `30m more`.
+/// Returns the change without the terms: `4 more nodes`, `2 nodes fewer`, `30m more`.
 pub fn change(template: &Template) -> String {
     let direction = template.direction();
     let part = |item: &Item| match (&item.resource, direction) {
@@ -142,7 +142,7 @@ fn nodes(count: u64) -> &'static str {
     if count == 1 { "node" } else { "nodes" }
 }
 
-/// A whole negotiation as a story: who opened it, and what happened when.
+/// Returns all of a negotiation as text: which side opened it, and what happened when.
 pub fn story(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allowed, now: Time) -> String {
     let record = &line.record;
     let direction = match record.direction {
@@ -188,7 +188,7 @@ pub fn story(line: &NegotiationLine, clusters: &ClusterNames, allowed: &Allowed,
     text
 }
 
-/// One line of a story; `proposer` made the last proposal before it.
+/// Returns one line of that text; `proposer` made the last proposal before it.
 fn event(round: &RoundRecord, proposer: Side, nodes: &[String], clusters: &ClusterNames, now: Time) -> String {
     match &round.said {
         Said::Proposed { by, round, template } => {
@@ -283,7 +283,7 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
     if item.is_live() { text } else { format!("without {text}") }
 }
 
-/// What the sender says beside the quantity, if it says anything.
+/// Returns the sender's terms beside the quantity, if any.
 fn terms(item: &Item, now: Time) -> Vec<String> {
     let terms = &item.terms;
     let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! The one line on the standard error that says why `rms run` waits, and until when.
+//! The line on the standard error that says why `rms run` waits, and until when.
 
 use rms_api::answer::{JobLine, Reason};
 use rms_model::{JobId, Span, Time};
@@ -32,14 +32,15 @@ impl WaitNotice {
         }
     }
 
-    /// Gives the line of the terminal back to the job.
+    /// Clears the line of the terminal for the output of the job.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
             output::draw_over("");
         }
     }
 
-    /// Estimates change all the time: only a start that moves by a tenth of the wait counts as a change.
+    /// Returns whether the notice has changed. Estimates change all the time: a start counts only if it moves by a
+    /// tenth of the wait.
     fn has_changed(&mut self, line: &JobLine, now: Time) -> bool {
         let shown = (line.reason.clone().map(without_now), line.estimate);
         let is_old = self.shown.as_ref().is_some_and(|(reason, estimate)| {
@@ -59,7 +60,7 @@ impl WaitNotice {
     }
 }
 
-/// The reason without the parts that change with the clock.
+/// Returns the reason without the parts that change with time.
 fn without_now(mut reason: Reason) -> Reason {
     match &mut reason {
         Reason::Blocked { by, from, until, lenders, .. } => {

@@ -1,4 +1,4 @@
-//! Orders that are on their way to the server, one behind the other, while all else goes on.
+//! Sends orders to the server one after the other, concurrently with everything else.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use rms_api::Call;
 
 use crate::failure::Failure;
 
-/// What goes on beside all else.
+/// A future that runs concurrently with everything else.
 pub type Underway<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Somebody at a keyboard gives them, so there are few.
+/// The queue of orders. They come from a person at a keyboard, so there are few.
 pub struct Orders {
     client: Client,
     waiting: VecDeque<Call>,
@@ -23,7 +23,7 @@ impl Orders {
         Orders { client, waiting: VecDeque::new(), going: None }
     }
 
-    /// Behind those that are on their way.
+    /// Queues an order behind those that are not done yet.
     pub fn send(&mut self, call: Call) {
         self.waiting.push_back(call);
     }
@@ -32,10 +32,10 @@ impl Orders {
         self.waiting.is_empty() && self.going.is_none()
     }
 
-    /// When the next one has arrived. Whoever stops to wait loses none.
+    /// Waits until the next order is done. If the wait is cancelled, no order is lost.
     ///
     /// # Errors
-    /// The server cannot be told. What it refuses is as good as done: the job has just ended.
+    /// The server cannot be reached. A refused order counts as done: the job has just ended.
     pub async fn next(&mut self) -> Result<(), Failure> {
         if self.going.is_none() {
             let Some(call) = self.waiting.pop_front() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Writes answers in the form that was asked for, and never complains that nobody reads them.
+//! Writes answers in the requested form, and does not complain if nobody reads them.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -38,20 +38,20 @@ pub enum Form {
     Parsable,
 }
 
-/// What a command answers, in every form that can be asked for.
+/// The answer of a command, in every form.
 pub trait Show {
     /// For people.
     fn text(&self) -> String;
     /// One value; times are ISO 8601 with their offset from UTC, spans are milliseconds in fields that end in `_ms`.
     fn json(&self) -> Value;
-    /// Writes that value. A list that may be long is written row by row: all of its values together take gigabytes.
+    /// Writes that value. A long list is written row by row, because all of its values together would take gigabytes.
     ///
     /// # Errors
     /// As [`Write::write`].
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         Ok(serde_json::to_writer(out, &self.json())?)
     }
-    /// Bare ids or names, one a line.
+    /// Bare ids or names, one per line.
     fn ids(&self) -> Vec<String>;
     /// For `--parsable`.
     fn table(&self) -> Option<Table>;
@@ -81,7 +81,7 @@ impl Output {
     /// Writes the whole answer of a command.
     ///
     /// # Errors
-    /// A standard output that takes nothing (a full disk), but not one that nobody reads.
+    /// The standard output cannot be written (a full disk); a closed pipe is no error.
     pub fn show(self, answer: &impl Show) -> Result<(), Failure> {
         write_answer(answer, self.form)
     }
@@ -96,7 +96,7 @@ impl Output {
     pub fn failure(self, failure: &Failure) {
         match self.form {
             Form::Json => {
-                // The exit code still tells of the failure if even this cannot be written.
+                // The exit code still reports the failure if even this cannot be written.
                 let _ = write_out(format!("{}\n", failure.to_json()).as_bytes());
             }
             Form::Text | Form::Quiet | Form::Parsable => warn(failure.to_text().trim_end()),
@@ -133,7 +133,7 @@ fn write_as(answer: &impl Show, form: Form, out: &mut dyn Write) -> io::Result<(
     out.write_all(text.as_bytes())
 }
 
-/// A list whose rows are made one by one while they are written.
+/// A list whose rows are created one by one while they are written.
 pub struct Rows<I>(pub I);
 
 impl<I: Iterator<Item: Serialize> + Clone> Serialize for Rows<I> {
@@ -142,7 +142,7 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Rows<I> {
     }
 }
 
-/// Without what would steer the terminal, whoever wrote it; colours are ours.
+/// Returns the text without control sequences from others; our own colours stay.
 fn harmless(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -160,15 +160,15 @@ fn harmless(text: &str) -> String {
     safe + rest
 }
 
-/// How long the colour is that the text begins with: `ESC [ digits m`.
+/// Returns the length of the colour with which the text begins: `ESC [ digits m`.
 fn colour_bytes(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';');
     end.filter(|end| parameters[*end..].starts_with('m')).map_or(0, |end| 2 + end + 1)
 }
 
-/// Writes to the standard output. A pipe that nobody reads any more (`rms queue | head`) ends the command
-/// without a word: the reader has what it wanted.
+/// Writes to the standard output. A closed pipe (`rms queue | head`) ends the command silently: the reader has what it
+/// wanted.
 ///
 /// # Errors
 /// [`GONE`] if nobody reads, else what the system said.
@@ -187,33 +187,33 @@ fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()
     }
 }
 
-/// The kind of the failure that is none: nobody reads the output any more.
+/// The kind of a failure that is not an error: nobody reads the output any more.
 pub const GONE: &str = "output_closed";
 
-/// A line on the standard error; if that is gone, there is nobody to tell.
+/// Writes a line to the standard error; if that fails, there is nobody to tell.
 pub fn warn(text: &str) {
-    // It may repeat what was typed, or what somebody else called his job: neither may steer the terminal.
+    // The text may contain user input, or the name that another user gave to a job: neither may control the terminal.
     let text: String = text.chars().map(|c| if steers(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Puts a text in the place of the terminal's last line, on the standard error.
+/// Replaces the terminal's last line by a text, on the standard error.
 pub fn draw_over(text: &str) {
     let mut err = io::stderr().lock();
     let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
 }
 
-/// Colours are for people at a terminal who did not turn them off.
+/// Returns whether to use colours: at a terminal, unless they were turned off.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Is the standard output a terminal?
+/// Returns whether the standard output is a terminal.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Is the standard error a terminal?
+/// Returns whether the standard error is a terminal.
 pub fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }

@@ -1,10 +1,10 @@
-//! Finds the client directory: which server to speak to, and as whom.
+//! Finds the client directory, which says which server to use, and with which identity.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// What of the environment decides where things are.
+/// The parts of the environment that determine where things are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// `$RMS_DIR`.
@@ -30,7 +30,7 @@ impl Places {
         }
     }
 
-    /// The directory of `rms up` and `rms down` when none is named: that of `$RMS_DIR`, else the usual one.
+    /// Returns the directory of `rms up` and `rms down` when none is named: that of `$RMS_DIR`, else the usual one.
     ///
     /// # Errors
     /// `$RMS_DIR` names something else, or there is no home directory.
@@ -57,7 +57,7 @@ impl Places {
         Ok(state.join("limber/up"))
     }
 
-    /// The directory of `rms join` when none is named: that of `$RMS_DIR`, else the usual one.
+    /// Returns the directory of `rms join` when none is named: that of `$RMS_DIR`, else the usual one.
     ///
     /// # Errors
     /// `$RMS_DIR` names a cluster of `rms up`, or there is no home directory.
@@ -75,10 +75,10 @@ impl Places {
         Ok(config.join("limber"))
     }
 
-    /// The client directory: `named`, `$RMS_DIR`, the embedded cluster, the one of `rms join`, the system's.
+    /// Returns the client directory: `named`, `$RMS_DIR`, the embedded cluster, the one of `rms join`, the system's.
     ///
     /// # Errors
-    /// None of them is one; the message says what to do.
+    /// None of them is a client directory; the message says what to do.
     pub fn client(&self, named: Option<&Path>) -> Result<PathBuf, Failure> {
         if let Some(dir) = named {
             return client_in(dir)?.ok_or_else(|| no_client(dir, "--dir names"));
@@ -97,7 +97,7 @@ impl Places {
     }
 }
 
-/// The client directory that `dir` is, or that the embedded cluster in `dir` holds.
+/// Returns `dir` if it is a client directory, or the one of the embedded cluster in `dir`.
 fn client_in(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     for dir in [dir.to_owned(), dir.join(EMBEDDED_CLIENT)] {
         if is_there(&dir.join(launcher_sdk::CONFIG_FILE))? {
@@ -107,7 +107,7 @@ fn client_in(dir: &Path) -> Result<Option<PathBuf>, Failure> {
     Ok(None)
 }
 
-/// Whether there is such a file. One that may not be looked for is not a missing one.
+/// Returns whether there is such a file. A file that may not be looked up does not count as missing.
 ///
 /// # Errors
 /// A directory on the way to it that may not be searched, or the like.

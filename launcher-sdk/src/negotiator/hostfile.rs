@@ -47,7 +47,7 @@ pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io:
     let aside = path.with_file_name(format!(".{name}.{}.{number}", std::process::id()));
     let written = write_anew(&aside, text(holding, style).as_bytes()).and_then(|()| fs::rename(&aside, path));
     if written.is_err() {
-        // What cannot be finished must not lie there for ever.
+        // An unfinished file must not be left behind.
         let _absent = fs::remove_file(&aside);
     }
     written

@@ -1,17 +1,19 @@
-//! Finds out by the environment whether an `mpirun` has started this process, and which nodes its ranks are bound to.
+//! Determines from the environment whether an `mpirun` has started this process, and to which nodes its ranks are
+//! bound.
 
 use rms_api::negotiate::Keeps;
 use rms_model::hostlist;
 use rms_model::variables::PMI_MARK;
 
-/// Ranks that `mpirun` has started leave when all of them do: in MPICH, `MPI_Finalize` waits for all of the world; Open
-/// MPI keeps a daemon on each node. Ranks that our own process manager has started are let out.
+/// Returns the nodes that the ranks keep. Ranks that `mpirun` has started can leave only together: in MPICH,
+/// `MPI_Finalize` waits for all ranks of the world; Open MPI keeps a daemon on each node. Ranks that our own process
+/// manager has started can leave one by one.
 pub(super) fn keeps(variable: impl Fn(&'static str) -> Option<String>) -> Keeps {
     let number = |name| variable(name).and_then(|value| value.parse::<u64>().ok());
     let first_node = || hostlist::expand(&variable("RMS_NODELIST")?).ok()?.into_iter().next();
     let here = |name: Option<String>| name.map_or(Keeps::All, |name| Keeps::Nodes(vec![name]));
     if variable("OMPI_COMM_WORLD_SIZE").is_some() || variable("PMIX_RANK").is_some() {
-        // Its daemons are on all of its nodes, with ranks or without. Of Open MPI 5 nothing tells how many these are.
+        // The daemons of Open MPI are on all of its nodes, with ranks or without. Open MPI 5 does not say on how many.
         return match number("OMPI_MCA_orte_num_nodes") {
             // Beside an mpirun of the script its ranks have no more than that is told: it is on the first node.
             Some(1) => here(variable("RMS_NODE_NAME").or_else(first_node)),
@@ -24,7 +26,7 @@ pub(super) fn keeps(variable: impl Fn(&'static str) -> Option<String>) -> Keeps 
     if hydra_node.is_none() && mark.is_some() && variable(PMI_MARK) == mark {
         return Keeps::Nothing;
     }
-    // Of a group that was spawned, the world is not all that `mpirun` has started.
+    // In a spawned group, the world is not all that `mpirun` has started.
     let is_one_node = number("PMI_SIZE").is_some() && number("MPI_LOCALNRANKS") == number("PMI_SIZE");
     match is_one_node && variable("PMI_SPAWNED").is_none() {
         true => here(hydra_node.filter(|node| node != "localhost").or_else(|| variable("RMS_NODE_NAME"))),

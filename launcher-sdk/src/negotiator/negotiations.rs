@@ -1,4 +1,4 @@
-//! The application's end of all its negotiations, without clock and network: what it says and learns by what happens.
+//! The application's end of all its negotiations, without clock and network: what it sends and learns for each event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,45 +14,45 @@ use super::event::{Agreed, Event, Offer, Ready, StageEnds, Warning};
 use super::policy::{Decision, Policy};
 use super::want::{Resolved, Want, node};
 
-/// The dialogues, with what is known beside them.
+/// The dialogues, with further state of the application.
 #[derive(Debug)]
 pub(super) struct Negotiations {
     dialogues: Dialogues,
     job: JobId,
     holding: Holding,
-    /// All that there are, as the server told when it was last attached.
+    /// All clusters, as the server listed them at the last attachment.
     clusters: BTreeMap<ClusterId, String>,
-    /// Nodes as they were when they were last held: a node that has gone still has a name.
+    /// Nodes as they were when they were last held, so that a node that has gone still has a name.
     known: BTreeMap<NodeId, HeldNode>,
     policy: Option<Policy>,
     longest_valid: Span,
-    /// For how long nodes may be kept that were agreed to be given back.
+    /// How long nodes may be kept after agreeing to give them back.
     release_within: Span,
-    /// Negotiations that are ready, of whose nodes we have not been told yet; and until when that is waited for.
+    /// Ready negotiations whose nodes the server has not reported yet, and until when to wait for that.
     awaiting_holding: Vec<(NegotiationId, Time)>,
-    /// Proposals that the application has been told of, by their rounds: each is told once.
+    /// The rounds of proposals that the application was told about: each is reported once.
     told_rounds: BTreeMap<NegotiationId, u16>,
-    /// The end of a stage that was told last, and in which generation of nodes.
+    /// The end of a stage that was reported last, and in which generation of nodes.
     told_stage_end: Option<(u32, StageEnds)>,
 }
 
-/// What is to be sent, and what the application is to learn.
+/// Messages to send, and events for the application.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub messages: Vec<Message>,
     pub events: Vec<Event>,
 }
 
-/// What the application wants of one negotiation.
+/// What the application wants to do in a negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Accept,
     Counter(Vec<Item>),
     Reject(Reason),
     Withdraw(Reason),
-    /// These nodes, by name; `None`: the ones that go by themselves.
+    /// These nodes, by name; `None`: the default ones.
     Release(Option<Vec<String>>),
-    /// What was agreed cannot be done.
+    /// The agreed change cannot be carried out.
     Fail(Reason),
 }
 
@@ -78,8 +78,8 @@ impl Negotiations {
         negotiations
     }
 
-    /// Where the server says that negotiations stand. Those that are known are told already; of others, which an earlier
-    /// process of the application has led, the application learns what it has to know to go on with them.
+    /// Takes over the state of open negotiations from the server. Known ones were reported already; of others, which an
+    /// earlier process of the application has led, the application learns what it needs to continue them.
     pub fn recall(&mut self, now: Time, open: &[Reminder]) -> Outcome {
         let mut outcome = Outcome::default();
         for reminder in open {
@@ -99,7 +99,7 @@ impl Negotiations {
                 (Phase::Accepted, _) | (Phase::Committing, Some(Direction::Grow)) => {
                     outcome.events.extend(self.agreed(id, reminder.left.map(|left| now + left)).map(Event::Accepted));
                 }
-                // It has let go of them: nothing is to be done but to hear that they are gone.
+                // The nodes are released already: the application only waits until they are gone.
                 (Phase::Committing, Some(Direction::Shrink) | None) => {}
                 (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), _) => {}
                 (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing, _) => {}
@@ -113,7 +113,7 @@ impl Negotiations {
         &self.holding
     }
 
-    /// These nodes as they were when they were last held.
+    /// Returns these nodes as they were when they were last held.
     pub fn known_nodes(&self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<HeldNode> {
         nodes.into_iter().filter_map(|node| self.known.get(&node).cloned()).collect()
     }
@@ -122,7 +122,7 @@ impl Negotiations {
         &self.clusters
     }
 
-    /// There may be others since it was attached before.
+    /// Sets the clusters, which may have changed since the last attachment.
     pub fn set_clusters(&mut self, clusters: BTreeMap<ClusterId, String>) {
         self.clusters = clusters;
     }
@@ -131,14 +131,14 @@ impl Negotiations {
         self.dialogues.all()
     }
 
-    /// When [`Negotiations::tick`] has something to do.
+    /// The time at which [`Negotiations::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let shown = self.awaiting_holding.iter().map(|(_, until)| *until).min();
         let stage = self.stage_ends().map(|(told_at, _)| told_at);
         [self.dialogues.next_deadline(), shown, stage].into_iter().flatten().min()
     }
 
-    /// From now on this answers what it does not leave to the application.
+    /// Sets the policy, which from now on answers proposals unless it leaves them to the application.
     pub fn answer_with(&mut self, now: Time, policy: Option<Policy>) -> Outcome {
         self.policy = policy;
         let mut outcome = Outcome::default();
@@ -150,7 +150,7 @@ impl Negotiations {
         outcome
     }
 
-    /// Others have asked for the application: its own numbers go on after theirs.
+    /// Skips numbers that others have used on behalf of the application: its own go on after theirs.
     pub fn skip_to(&mut self, n_opened: u32) {
         self.dialogues.skip_to(n_opened);
     }
@@ -202,7 +202,8 @@ impl Negotiations {
         outcome
     }
 
-    /// When the end of the present stage is to be told, and what is told then; none if that was told, or no node goes.
+    /// Returns when to report the end of the present stage, and the report; none if it was reported, or if no node
+    /// goes.
     fn stage_ends(&self) -> Option<(Time, StageEnds)> {
         let stages = self.holding.stages.as_deref()?;
         let [current, next, ..] = stages.legs.as_slice() else { return None };
@@ -222,20 +223,21 @@ impl Negotiations {
         (!is_told).then_some((at - ahead, stage_ends))
     }
 
-    /// A breakpoint or two before the next, smaller stage: early enough to move away, and not much earlier.
+    /// Reports the end of the stage, if due: a breakpoint or two before the next, smaller stage, early enough to move
+    /// away.
     fn tell_stage_end(&mut self, now: Time, outcome: &mut Outcome) {
         let Some((_, stage_ends)) = self.stage_ends().filter(|(told_at, _)| *told_at <= now) else { return };
         self.told_stage_end = Some((self.holding.generation, stage_ends.clone()));
         outcome.events.push(Event::StageEnds(stage_ends));
     }
 
-    /// The server may not know what was said, and we not what it said: the connection is a new one.
+    /// Resumes the dialogues on a new connection: either end may have missed what the other sent.
     pub fn resume(&mut self, now: Time) -> Outcome {
         let output = self.dialogues.resume(now);
         self.outcome_of(now, output)
     }
 
-    /// The server has not taken a message.
+    /// Reports that the server has refused a message.
     pub fn refused(&self, negotiation: NegotiationId, reason: String) -> Outcome {
         let events = vec![Event::Warned(Warning::Refused { negotiation, reason })];
         Outcome { messages: Vec::new(), events }
@@ -247,7 +249,7 @@ impl Negotiations {
         Ok(Action::Propose { template: theirs.with_items(items)?, valid_for: self.longest_valid.min(VALID_FOR) })
     }
 
-    /// What becomes of a negotiation, told and, where a policy is, answered.
+    /// Turns changes of negotiations into events, and answers proposals if there is a policy.
     fn outcome_of(&mut self, now: Time, output: negotiation::Output) -> Outcome {
         let mut outcome = Outcome { messages: output.messages, events: Vec::new() };
         for change in output.changes {
@@ -270,7 +272,7 @@ impl Negotiations {
                     let template = dialogue.and_then(Dialogue::proposal).cloned();
                     outcome.events.push(Event::Ended { negotiation: change.id, template, ending, reason });
                 }
-                // What we have said ourselves; and waits for the server's word.
+                // Our own statements, and phases that wait for the server.
                 Phase::Offered(Side::Application) | Phase::Countered(Side::Application) => {}
                 Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing => {}
             }
@@ -279,7 +281,7 @@ impl Negotiations {
         outcome
     }
 
-    /// The server's proposal stands: the policy answers it, or the application is told.
+    /// Answers the server's proposal by the policy, or reports it to the application.
     fn decide(&mut self, now: Time, id: NegotiationId, outcome: &mut Outcome) {
         let Some(offer) = self.offer(id) else { return };
         let answer = match &mut self.policy {
@@ -301,11 +303,11 @@ impl Negotiations {
         };
         let is_counter = matches!(act, Act::Counter(_));
         let done = match self.act(now, id, act) {
-            // What it wants is no proper answer to what was said before, so there is no agreement.
+            // The policy's counter-proposal is not allowed after the previous ones, so there is no agreement.
             Err(_) if is_counter => self.act(now, id, Act::Reject(Reason::Declined)),
             done => done,
         };
-        // If it failed, the proposal ran out this moment: the application need not know of it.
+        // If it failed, the proposal has just expired: the application need not know about it.
         if let Ok(done) = done {
             outcome.merge(done);
         }
@@ -324,7 +326,7 @@ impl Negotiations {
         })
     }
 
-    /// What was agreed, and for a shrink, until when nodes that go may be kept.
+    /// Returns what was agreed, and for a shrink, until when the leaving nodes may be kept.
     fn agreed(&self, id: NegotiationId, kept_until: Option<Time>) -> Option<Agreed> {
         let template = self.dialogues.get(id)?.proposal()?.clone();
         let direction = template.direction();
@@ -339,7 +341,7 @@ impl Negotiations {
         Some(Agreed { negotiation: id, direction, template, leaving, until })
     }
 
-    /// Nodes have names for the application.
+    /// Replaces numbers of nodes in an error by their names.
     fn with_node_names(&self, id: NegotiationId, error: ActError) -> NegotiatorError {
         let ActError::Breach(Breach::Nodes { n_nodes: _, agreed }) = error else { return error.into() };
         let items = self.dialogues.get(id).and_then(Dialogue::proposal).map_or(&[][..], Template::items);
@@ -359,8 +361,8 @@ impl Negotiations {
         }
     }
 
-    /// Tells of negotiations that are ready, once it shows in what is held; with `holding_came` or when it takes too long,
-    /// whatever is held.
+    /// Reports ready negotiations once their change shows in the holding; with `holding_came`, or when that takes too
+    /// long, in any case.
     fn announce_ready(&mut self, now: Time, holding_came: bool, outcome: &mut Outcome) {
         let awaiting_holding = std::mem::take(&mut self.awaiting_holding);
         for (id, until) in awaiting_holding {
@@ -395,7 +397,7 @@ impl Negotiations {
     }
 
     fn remember_nodes(&mut self) {
-        // Those that went before the last change are of no more interest.
+        // Nodes that went before the last change are no longer needed.
         let still = |node: &NodeId| {
             let is_negotiated_about = |dialogue: &Dialogue| dialogue.nodes().is_some_and(|nodes| nodes.contains(node));
             self.dialogues.all().iter().any(is_negotiated_about)
@@ -414,7 +416,7 @@ impl Outcome {
     }
 }
 
-/// Whether the server's proposal stands.
+/// Returns whether a proposal of the server waits for our answer.
 fn awaits_our_answer(phase: Phase) -> bool {
     matches!(phase, Phase::Offered(Side::Rms) | Phase::Countered(Side::Rms))
 }
@@ -424,7 +426,7 @@ fn offer_event(dialogue: Option<&Dialogue>, offer: Offer) -> Event {
     if is_first { Event::Offered(offer) } else { Event::Countered(offer) }
 }
 
-/// Every message says all that those of the same negotiation before it have said: a mere confirmation need not travel
+/// Keeps the newest message of each negotiation: it implies the earlier ones, so a mere confirmation need not be sent
 /// beside an answer.
 fn keep_newest(messages: &mut Vec<Message>) {
     let mut later: BTreeSet<NegotiationId> = BTreeSet::new();
@@ -433,7 +435,8 @@ fn keep_newest(messages: &mut Vec<Message>) {
     messages.reverse();
 }
 
-/// The nodes that were named, then the last ones of each cluster; the first node stays.
+/// Returns the nodes to leave by default: those that were named, then the last ones of each cluster, never the first
+/// node.
 fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
     let mut leaving: BTreeSet<NodeId> = BTreeSet::new();
     for item in agreed.items().iter().filter(|item| item.is_live()) {
@@ -451,11 +454,11 @@ fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
     leaving
 }
 
-/// How long a counter-offer of ours stands: the server answers at once, but for one that waits for nodes.
+/// How long a counter-offer of ours is valid: the server answers at once, unless the counter-offer waits for nodes.
 const VALID_FOR: Span = Span::from_mins(1);
 
-/// Before a smaller stage begins; of a short stage it is the last tenth.
+/// The longest notice before a smaller stage begins; for a short stage it is the last tenth of the present one.
 const LONGEST_NOTICE: Span = Span::from_mins(1);
 
-/// That a negotiation is ready and what is held then come as two messages.
+/// How long to wait for the holding: it and the message that the negotiation is ready come separately.
 const HOLDING_WITHIN: Span = Span::from_secs(1);

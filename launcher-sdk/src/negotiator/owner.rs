@@ -1,4 +1,4 @@
-//! The negotiator's thread: the one owner of the talk, the connection and the timers.
+//! The negotiator's thread, which owns the dialogues, the connection and the timers.
 
 use rms_api::Refused;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use super::policy::Policy;
 use super::queue::Queue;
 use super::want::Want;
 
-/// What the handles see without asking.
+/// State that the handles read without asking the owner.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub job: JobId,
@@ -32,24 +32,24 @@ pub(super) struct Shared {
     pub clock: Clock,
     pub events: Queue,
     pub snapshot: watch::Receiver<Snapshot>,
-    /// Of the owner's thread: who blocks waits on it.
+    /// The runtime of the owner's thread; blocking callers wait on it.
     pub runtime: tokio::runtime::Handle,
 }
 
-/// Where everything stands.
+/// The current state of the negotiator.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub holding: Holding,
     pub clusters: BTreeMap<ClusterId, String>,
     pub is_connected: bool,
-    /// The last negotiations, as many as are kept.
+    /// The phases of the latest negotiations, as many as are kept.
     pub phases: BTreeMap<NegotiationId, Phase>,
     pub settled: BTreeMap<NegotiationId, Settled>,
-    /// The last event, once there was one.
+    /// The last event, once it has occurred.
     pub last: Option<Event>,
 }
 
-/// How a negotiation is over.
+/// How a negotiation has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// With a result.
@@ -63,7 +63,7 @@ pub enum Settled {
     },
 }
 
-/// What handles ask of the owner.
+/// A command from a handle to the owner.
 #[derive(Debug)]
 pub(super) enum Command {
     Declare { declared: Declared, reply: Reply<()> },
@@ -73,7 +73,7 @@ pub(super) enum Command {
     Free { nodes: Vec<String>, reply: Reply<()> },
 }
 
-/// Nodes that are to be left at the next stage, until the server has answered.
+/// Nodes to be left at the next stage, until the server has answered.
 struct PendingFree {
     nodes: Vec<String>,
     reply: Reply<()>,
@@ -82,10 +82,10 @@ struct PendingFree {
 
 type Reply<T> = oneshot::Sender<Result<T, NegotiatorError>>;
 
-/// Commands that wait for the owner. Full: whoever asks waits, for the owner never does for long.
+/// The most commands that wait for the owner. If there are more, the caller waits, but never for long.
 const MAX_COMMANDS: usize = 64;
 
-/// Connects, and leaves the connection to a thread of its own.
+/// Connects, and hands the connection over to a new thread.
 pub(super) async fn start(environment: JobEnvironment) -> Result<(mpsc::Sender<Command>, Arc<Shared>), ConnectError> {
     let system = |error: &dyn std::error::Error| ConnectError::System(error.to_string());
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| system(&error))?;
@@ -95,7 +95,7 @@ pub(super) async fn start(environment: JobEnvironment) -> Result<(mpsc::Sender<C
         runtime.block_on(async move {
             match Owner::connect(environment, handle).await {
                 Ok((owner, commands, shared)) => {
-                    // Nobody waits any more: the owner finds that no handle is left.
+                    // The caller no longer waits: the owner will find that no handle is left.
                     let _ = started.send(Ok((commands, shared)));
                     owner.run().await;
                 }
@@ -116,9 +116,9 @@ struct Owner {
     negotiations: Negotiations,
     connection: Connection,
     backoff: Backoff,
-    /// What the server is to know, once the application has declared it.
+    /// The limits that the application has declared, if any.
     declared: Option<Declared>,
-    /// Who waits for the answer to that, and under which number it comes.
+    /// The callers that wait for the answer to the declaration, and its sequence number.
     declare_replies: Vec<Reply<()>>,
     declare_seq: u64,
     pending_frees: Vec<PendingFree>,
@@ -126,15 +126,15 @@ struct Owner {
 
 enum Connection {
     Up(Box<Channel>),
-    /// An attempt is under way, or the wait before it.
+    /// An attempt to connect is in progress, or the delay before it.
     Reconnecting(Attempt),
-    /// Nothing comes any more.
+    /// The connection is closed for good.
     Closed(Box<Event>),
 }
 
 type Attempt = Pin<Box<dyn Future<Output = Result<(Channel, Box<Attached>), AttachError>> + Send>>;
 
-/// What the owner has waited for.
+/// What the owner has waited for, and received.
 enum Next {
     Message(Result<NegotiatorTold, LinkError>),
     Attached(Result<(Channel, Box<Attached>), AttachError>),
@@ -189,7 +189,7 @@ impl Owner {
             declare_seq: 0,
             pending_frees: Vec::new(),
         };
-        // Before anybody has a handle: whoever looks for the first time finds what a process before it has left.
+        // Done before the first handle exists: its first read finds what an earlier process has left.
         let now = shared.clock.now();
         let mut outcome = owner.negotiations.recall(now, &attached.open);
         outcome.merge(owner.negotiations.tick(now));
@@ -197,7 +197,7 @@ impl Owner {
         Ok((owner, sender, shared))
     }
 
-    /// Until no handle is left.
+    /// Runs until no handle is left.
     async fn run(mut self) {
         loop {
             match self.next().await {
@@ -213,7 +213,7 @@ impl Owner {
             }
         }
         self.endpoint.close("done");
-        // The word goes out at once, or the server will notice the silence.
+        // The close is sent at once, or else the server will notice the silence.
         let _ = tokio::time::timeout(GOODBYE_WITHIN, self.endpoint.wait_idle()).await;
     }
 
@@ -270,7 +270,8 @@ impl Owner {
         }
     }
 
-    /// To a declaration, or to what is freed: nothing else that is said after the attachment is answered.
+    /// Handles the answer to a declaration or to freed nodes: nothing else that is sent after the attachment is
+    /// answered.
     fn on_answer(&mut self, seq: u64, answer: Result<NegotiatorAnswer, Refused>) {
         let freed = self.pending_frees.iter().position(|pending_free| pending_free.seq == seq);
         if seq != self.declare_seq && freed.is_none() {
@@ -282,7 +283,7 @@ impl Owner {
             return;
         }
         if answer.is_err() {
-            // It is not to be said again.
+            // A refused declaration is not sent again.
             self.declared = None;
         }
         for reply in self.declare_replies.drain(..) {
@@ -294,7 +295,7 @@ impl Owner {
         let now = self.shared.clock.now();
         if let Connection::Closed(last) = &self.connection {
             let error = ended(self.shared.job, last);
-            // Whoever has asked may have left.
+            // The caller may no longer wait.
             return match command {
                 Command::Declare { reply, .. } | Command::Answer { reply, .. } => drop(reply.send(Err(error))),
                 Command::Act { reply, .. } | Command::Free { reply, .. } => drop(reply.send(Err(error))),
@@ -335,7 +336,7 @@ impl Owner {
         }
     }
 
-    /// Says what is to be declared; without a connection, once there is one.
+    /// Sends the declaration; without a connection, it is sent once there is one.
     async fn declare(&mut self) {
         let (Connection::Up(channel), Some(declared)) = (&mut self.connection, &self.declared) else { return };
         match channel.declare(declared).await {
@@ -344,7 +345,7 @@ impl Owner {
         }
     }
 
-    /// Says what is freed, from this one on; without a connection, once there is one.
+    /// Sends the freed nodes, from this index on; without a connection, they are sent once there is one.
     async fn free(&mut self, from: usize) {
         for idx in from..self.pending_frees.len() {
             let Connection::Up(channel) = &mut self.connection else { return };
@@ -355,8 +356,8 @@ impl Owner {
         }
     }
 
-    /// Sends messages, as far as there is a connection: what is not heard is said again by itself. Events go to the
-    /// application.
+    /// Sends the messages if there is a connection; dialogues repeat by themselves what was not received. Delivers the
+    /// events to the application.
     async fn deliver(&mut self, outcome: Outcome) {
         let Outcome { messages, events } = outcome;
         for message in messages {
@@ -402,7 +403,7 @@ impl Owner {
         }
     }
 
-    /// The connection is lost: the next attempt follows after a while.
+    /// Handles a lost connection: the next attempt follows after a delay.
     fn reconnect(&mut self, error: &LinkError) {
         let was_up = matches!(self.connection, Connection::Up(_));
         if was_up {
@@ -446,7 +447,7 @@ impl Owner {
         self.deliver(outcome).await;
     }
 
-    /// Nothing comes any more: who waits, and who asks from now on, learns why.
+    /// Closes the negotiator: callers that wait, and later callers, learn why.
     fn close(&mut self, last: Event) {
         for reply in self.declare_replies.drain(..) {
             let _ = reply.send(Err(ended(self.shared.job, &last)));
@@ -463,7 +464,7 @@ impl Owner {
     }
 }
 
-/// Tries for as long as the environment says; a server that says no is believed at once.
+/// Tries to attach for as long as the environment says; a refusal that is not temporary ends the attempts.
 async fn first_attach(
     environment: &JobEnvironment,
     endpoint: &Endpoint,
@@ -489,7 +490,7 @@ async fn first_attach(
     }
 }
 
-/// Why nothing can be done after the last event.
+/// The error of every call after the last event.
 pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
     match last {
         Event::JobEnding(outcome) => NegotiatorError::JobEnded { job, outcome: outcome.clone() },
@@ -507,7 +508,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
     }
 }
 
-/// Refusals that a server on its way down or up gives, or one that is asked too often.
+/// Whether the refusal is temporary: the server is starting, stopping, or asked too often.
 fn may_retry(refused: &Refused) -> bool {
     matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "rate_limit" | "busy")
 }

@@ -46,8 +46,8 @@ impl fmt::Debug for Policy {
 }
 
 /// Takes what the limits allow. An offer of more nodes than fit is countered with the most that do: "when it is offered
-/// 15 processors, it takes 8" (002, §6, of an application on 8 that needs a power of two). A demand for more nodes than can
-/// be given back is countered likewise. An offer at a higher price than our last bid is countered at that bid.
+/// 15 processors, it takes 8" (002, §6, of an application on 8 that needs a power of two). A demand for more nodes than
+/// can be given back is countered likewise. An offer at a higher price than our last bid is countered at that bid.
 pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Decision {
     let template = &offer.template;
     let n_held = holding.nodes.iter().filter(|node| !node.is_departing).count() as u64;
@@ -106,7 +106,8 @@ fn usable(
             let most = item.quantity.0.min(n_held + u64::from(limits.most));
             (1..=most).rev().find(fits).map(Quantity)
         }
-        // More time, and more of the nodes that are there, is always of use; less is the application's to decide.
+        // More time, and more of what is inside present nodes, is always useful; whether to give any back is the
+        // application's decision.
         Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..) | Resource::Time => {
             let is_welcome = direction == Direction::Grow || own.is_some();
             (is_welcome && fits_own(item.quantity.0)).then_some(item.quantity)
@@ -114,7 +115,7 @@ fn usable(
     }
 }
 
-/// Makes the item our own proposal; says whether it is just what the other end proposed.
+/// Turns the item into our own proposal; returns whether it equals what the other end proposed.
 fn answer_item(direction: Direction, item: &mut Item, mine: Option<&Item>, quantity: Quantity) -> bool {
     let price = match (direction, mine.map(|mine| mine.terms.price)) {
         (_, None) => item.terms.price,
@@ -127,7 +128,7 @@ fn answer_item(direction: Direction, item: &mut Item, mine: Option<&Item>, quant
         item.nodes.clear();
         item.terms.price = price;
         match mine.filter(|mine| mine.is_live()) {
-            // What was of use before still is, or it would be a worse proposal than the last.
+            // What was useful before must stay useful, or the proposal would be worse than the last.
             Some(mine) => {
                 item.terms.least = mine.terms.least;
                 item.terms.most = mine.terms.most;

@@ -1,4 +1,4 @@
-//! Events that wait for the application: laid over each other, so that there are never many.
+//! Events that wait for the application, merged so that there are never many.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 
 use super::event::{Event, Warning};
 
-/// Not a channel: whoever puts never waits. See [`Queue::put`] for what becomes of events that nobody takes.
+/// The queue of events. It is not a channel: putting an event never waits. See [`Queue::put`] for what happens to
+/// events that are not taken.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pending: Mutex<Pending>,
@@ -17,23 +18,23 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Pending {
     events: VecDeque<Event>,
-    /// The last event was put; nothing is taken in after it.
+    /// The last event was put; no further event is accepted.
     is_closed: bool,
 }
 
-/// What is there to take.
+/// What can be taken now.
 enum Take {
     Event(Box<Event>),
     Nothing,
     End,
 }
 
-/// So many negotiations can have something to tell at once. When there are more, because the application never looks,
+/// The most negotiations whose events wait at the same time. When there are more, because the application never looks,
 /// the oldest one that is over is forgotten: what it has changed is in [`Event::Holding`].
 const MAX_WAITING: usize = 64;
 
 impl Queue {
-    /// A newer event takes the place of an older one of the same negotiation, of the holding, or of the connection.
+    /// Adds an event. It replaces an older one of the same negotiation, of the holding, or of the connection.
     pub fn put(&self, event: Event) {
         let mut pending = self.lock();
         if pending.is_closed {
@@ -51,7 +52,7 @@ impl Queue {
         self.notify.notify_one();
     }
 
-    /// The next event, if one waits.
+    /// Returns the next event, if one waits.
     pub fn try_take(&self) -> Option<Event> {
         match self.take() {
             Take::Event(event) => Some(*event),
@@ -59,16 +60,16 @@ impl Queue {
         }
     }
 
-    /// The next event; `None` after the last one. May be cancelled, and called by many at once.
+    /// Returns the next event; `None` after the last one. May be cancelled, and called concurrently.
     pub async fn next(&self) -> Option<Event> {
         loop {
-            // Asked for first, so that what comes between the look and the wait is not slept through.
+            // Registered first, so that an event between the check and the wait is not missed.
             let notified = self.notify.notified();
             match self.take() {
                 Take::Event(event) => return Some(*event),
                 Take::Nothing => notified.await,
                 Take::End => {
-                    // The next one who waits learns it, too.
+                    // Wake the next waiting caller, too.
                     self.notify.notify_one();
                     return None;
                 }
@@ -83,7 +84,7 @@ impl Queue {
                 let has_more = !pending.events.is_empty() || pending.is_closed;
                 drop(pending);
                 if has_more {
-                    // For another one who waits: each put rings once, and several may lie here.
+                    // Wake another waiting caller: each put notifies once, and several events may wait.
                     self.notify.notify_one();
                 }
                 Take::Event(Box::new(event))
@@ -94,13 +95,14 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        // No change of it can panic half-way.
+        // No change of the queue can panic half-way.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pending {
-    /// Takes out what the new event takes the place of. Nodes that were lost stay lost: those of before are told with it.
+    /// Removes the events that the new one replaces. Lost nodes stay lost: those of earlier events are added to the new
+    /// one.
     fn coalesce(&mut self, event: Event) -> Event {
         let Event::NodesLost(mut lost) = event else {
             self.events.retain(|older| !replaces(&event, older));
@@ -117,7 +119,7 @@ impl Pending {
     }
 }
 
-/// Whether nobody needs the older one any more.
+/// Returns whether the newer event makes the older one obsolete.
 fn replaces(newer: &Event, older: &Event) -> bool {
     match (newer, older) {
         (Event::Holding(_), Event::Holding(_)) | (Event::StageEnds(_), Event::StageEnds(_)) => true,

@@ -1,4 +1,4 @@
-//! The simple interface for applications with limits: says at each breakpoint what is to be done.
+//! The simple interface for applications with limits: says at each breakpoint what to do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,12 +13,12 @@ use super::limits::Limits;
 use super::owner;
 use super::policy::Policy;
 
-/// Declares limits, answers all proposals within them, and returns at each breakpoint what is to be done. It consumes the
-/// negotiator's events, so the application must not read them itself.
+/// Declares limits, answers all proposals within them, and returns at each breakpoint what is to be done. It consumes
+/// the negotiator's events, so the application must not read them itself.
 #[derive(Debug)]
 pub struct Resizing {
     negotiator: Negotiator,
-    /// Nodes that the application has been told of.
+    /// Nodes that the application was told about.
     known: BTreeMap<NodeId, HeldNode>,
     /// Those of them that it was told to leave, and by which negotiation; none: for its next stage.
     leaving: BTreeMap<NodeId, Option<NegotiationId>>,
@@ -33,8 +33,8 @@ pub enum Change {
     /// Nodes are to be left.
     Leave(Leave),
     /// Nodes are gone with all that ran there: go on without them. Either they are lost, which is reported only to
-    /// applications that [survive this](super::JobEnvironment::survives_loss) or were submitted so (others are ended); or they
-    /// were taken, because a user or admin asked for that or the application did not leave them in time.
+    /// applications that [survive this](super::JobEnvironment::survives_loss) or were submitted so (others are ended);
+    /// or they were taken, because a user or admin asked for that or the application did not leave them in time.
     Lost(Vec<HeldNode>),
 }
 
@@ -106,7 +106,7 @@ impl Resizing {
         &self.negotiator
     }
 
-    /// Tells of those that are news.
+    /// Reports the nodes that are new to the application.
     fn push_came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
         nodes.retain(|node| self.known.insert(node.node, node.clone()).is_none());
         if !nodes.is_empty() {
@@ -115,7 +115,8 @@ impl Resizing {
     }
 
     fn push_leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
-        // A stage whose end is told anew, because it was announced otherwise: the application is on its way out already.
+        // The end of a stage is reported again because it was announced differently: the application is already leaving
+        // these nodes.
         nodes.retain(|node| self.leaving.insert(node.node, negotiation).is_none());
         if !nodes.is_empty() {
             let negotiator = self.negotiator.clone();
@@ -123,7 +124,8 @@ impl Resizing {
         }
     }
 
-    /// Nothing comes of what it was told to leave for: what it still has of that is news again.
+    /// The change for which nodes were to be left did not come about: the application is told again about those it
+    /// still has.
     fn cancel_leaving(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
         let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
         let staying: Vec<HeldNode> = staying.filter_map(|node| self.known.remove(&node)).collect();
@@ -131,8 +133,8 @@ impl Resizing {
         self.push_came(staying.into_iter().filter(is_held).collect(), holding);
     }
 
-    /// What it holds has changed. Nodes that others have asked for, or that came and went with a stage, are heard of in no
-    /// other way.
+    /// Handles a changed holding. It is the only report of nodes that others have asked for, or that came and went with
+    /// a stage.
     fn holding_changed(&mut self, holding: &Holding) {
         if !next_stage_is_smaller(holding) {
             self.cancel_leaving(None, holding);
@@ -162,7 +164,7 @@ impl Resizing {
                 self.waiting.push_back(Change::Lost(nodes));
             }
             Event::Ended { negotiation, reason, .. } => match reason {
-                // They are taken nevertheless, which the holding tells.
+                // The nodes are taken nevertheless, and the holding shows it.
                 Reason::BrokenPromise | Reason::Administrator => {}
                 Reason::Declined
                 | Reason::NoResources
@@ -184,7 +186,7 @@ impl Resizing {
             last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
                 return Err(owner::ended(self.negotiator.job(), &last));
             }
-            // The policy answers what is proposed, and what is only agreed asks for nothing.
+            // The policy answers proposals, and a change that is only agreed needs no action.
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Ready(_) | Event::Warned(_) => {}
         }
         Ok(())

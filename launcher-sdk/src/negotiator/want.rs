@@ -28,7 +28,7 @@ pub struct Want {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Contents {
-    /// A set of one, or of one for each of several clusters.
+    /// A set with one item, or one for each of several clusters.
     Simple(SetRule, Vec<Simple>),
     Template {
         sets: Vec<SetRule>,
@@ -49,7 +49,7 @@ struct Simple {
 enum WantedResource {
     /// `None`: where the first node is.
     Nodes(Option<String>),
-    /// The same, and of what follows.
+    /// The same for cores, and for the variants below.
     Cores(Option<String>),
     Memory(Option<String>),
     Devices(Option<String>, String),
@@ -58,7 +58,7 @@ enum WantedResource {
 }
 
 impl WantedResource {
-    /// Of which cluster.
+    /// The cluster of the resource.
     fn cluster_mut(&mut self) -> Option<&mut Option<String>> {
         match self {
             WantedResource::Nodes(cluster) | WantedResource::Cores(cluster) | WantedResource::Memory(cluster) => {
@@ -117,20 +117,20 @@ impl Want {
         Want { direction, contents, valid_for: VALID_FOR }
     }
 
-    /// Requests so many cores more on each node that is held, or on those that [`Want::nodes`] names. When the negotiation is
-    /// ready, all threads of the job's processes may run on the new cores.
+    /// Requests so many cores more on each node that is held, or on those that [`Want::nodes`] names. When the
+    /// negotiation is ready, all threads of the job's processes may run on the new cores.
     pub fn more_cores(n_cores: u64) -> Want {
         Want::simple(Direction::Grow, WantedResource::Cores(None), n_cores)
     }
 
-    /// Gives so many cores of each node back, or of each node that [`Want::nodes`] names. Threads are moved to the remaining
-    /// cores as soon as the server agrees.
+    /// Gives so many cores of each node back, or of each node that [`Want::nodes`] names. Threads are moved to the
+    /// remaining cores as soon as the server agrees.
     pub fn fewer_cores(n_cores: u64) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Cores(None), n_cores)
     }
 
-    /// Requests so many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names. Only where jobs
-    /// share nodes, and if the job was submitted with an amount of memory.
+    /// Requests so many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names. Only
+    /// where jobs share nodes, and if the job was submitted with an amount of memory.
     pub fn more_memory(mebibytes: u64) -> Want {
         Want::simple(Direction::Grow, WantedResource::Memory(None), mebibytes)
     }
@@ -140,7 +140,8 @@ impl Want {
         Want::simple(Direction::Shrink, WantedResource::Memory(None), mebibytes)
     }
 
-    /// Requests so many devices of a name more on each node, `gpu` or with a type `gpu:a100`. Only where jobs share nodes.
+    /// Requests so many devices of a name more on each node, `gpu` or with a type `gpu:a100`. Only where jobs share
+    /// nodes.
     ///
     /// ```
     /// use launcher_sdk::negotiator::Want;
@@ -178,8 +179,8 @@ impl Want {
         Want::simple(Direction::Shrink, WantedResource::Time, span.as_millis().unsigned_abs())
     }
 
-    /// Requests several resources at once, as a [template](negotiation::Template) has them: all or nothing, any of them, or
-    /// alternatives. Each item says what is held now ([`Item::held`]); see [`Negotiator::holding`].
+    /// Requests several resources at once, as a [template](negotiation::Template) has them: all or nothing, any of
+    /// them, or alternatives. Each item says what is held now ([`Item::held`]); see [`Negotiator::holding`].
     ///
     /// [`Negotiator::holding`]: super::Negotiator::holding
     pub fn template(direction: Direction, sets: Vec<SetRule>, items: Vec<Item>) -> Want {
@@ -192,7 +193,8 @@ impl Want {
         Want { direction, contents: Contents::Simple(SetRule::All, vec![simple]), valid_for: VALID_FOR }
     }
 
-    /// Sets the least useful quantity, in the unit of the request: the server may counter with any quantity from there on.
+    /// Sets the least useful quantity, in the unit of the request: the server may counter with any quantity from there
+    /// on.
     #[must_use]
     pub fn at_least(self, quantity: u64) -> Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
@@ -228,8 +230,8 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Chooses the cluster of the nodes, where the application may or may not hold some, or of the cores; otherwise it is the
-    /// cluster of the first node.
+    /// Chooses the cluster of the nodes, where the application may or may not hold some, or of the cores; otherwise it
+    /// is the cluster of the first node.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
@@ -240,8 +242,8 @@ impl Want {
         self
     }
 
-    /// Chooses exactly these nodes, by name: the ones to give back, or those on which the application wants more or less of
-    /// something.
+    /// Chooses exactly these nodes, by name: the ones to give back, or those on which the application wants more or
+    /// less of something.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Want {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
@@ -249,8 +251,8 @@ impl Want {
         self
     }
 
-    /// Sets how long to wait for an answer, and thereby how long nodes may take to become free. The default is a minute; the
-    /// server allows an hour at most.
+    /// Sets how long to wait for an answer, and thereby how long nodes may take to become free. The default is a
+    /// minute; the server allows an hour at most.
     #[must_use]
     pub fn within(self, valid_for: Span) -> Want {
         Want { valid_for, ..self }
@@ -264,7 +266,7 @@ impl Want {
     fn simple_mut(&mut self) -> &mut [Simple] {
         match &mut self.contents {
             Contents::Simple(_, simple) => simple,
-            // There, the items say it.
+            // In a template the items have these terms.
             Contents::Template { .. } => &mut [],
         }
     }
@@ -287,7 +289,7 @@ impl Want {
     }
 }
 
-/// A request as a dialogue opens with it.
+/// A request in the form in which a dialogue opens.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub direction: Direction,
@@ -312,7 +314,7 @@ impl Simple {
             }),
             None => default_cluster(holding, &nodes),
         };
-        // Of what is inside nodes counts what is held where it is the least.
+        // For resources inside nodes, the node that holds the least counts.
         let least = |cluster: ClusterId, amount: &dyn Fn(&HeldNode) -> u64| {
             let is_meant = |node: &&HeldNode| match nodes.is_empty() {
                 true => node.cluster == cluster && !node.is_departing,
