@@ -133,7 +133,8 @@ fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
         let magnitude = if has_decimals { digits as f64 / POWERS[n_decimals] } else { digits as f64 };
         *number = if is_negative && digits > 0 { -magnitude } else { magnitude };
     }
-    bytes.all(u8::is_ascii_whitespace).then_some(numbers)
+    let rest = bytes.as_slice().split(u8::is_ascii_whitespace);
+    (rest.filter(|word| !word.is_empty()).count() < N_FIELDS).then_some(numbers)
 }
 
 /// Numbers of this many digits, and the powers of ten by which they are divided, are exact floats: the quotient is
