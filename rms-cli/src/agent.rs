@@ -14,7 +14,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::failure::{Exit, Failure};
 
-/// What this process reads of the agent, and what it writes to it.
+/// The two halves of the connection: what this process sends to the agent, and what it receives from it.
 #[derive(Debug)]
 pub struct ToAgent(OwnedWriteHalf);
 

@@ -11,9 +11,9 @@ use ticks::{round_marks, short};
 #[derive(Clone, Debug)]
 pub struct Chart {
     pub title: String,
-    /// What lines and bands are.
+    /// What lines and bands mean.
     pub subtitle: String,
-    /// What each curve of every panel is, in their order.
+    /// The name of each curve, in the order of every panel.
     pub legend: Vec<String>,
     pub panels: Vec<Panel>,
 }
@@ -29,7 +29,7 @@ pub struct Panel {
     pub curves: Vec<Vec<Value>>,
 }
 
-/// A value and how far its runs lie apart.
+/// A value and the range of its runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value {
     pub low: f64,
@@ -74,7 +74,7 @@ impl Chart {
     }
 }
 
-/// Where values stand in a panel.
+/// The positions of values in a panel.
 struct Scale {
     x_origin: f64,
     y_origin: f64,
@@ -155,14 +155,14 @@ impl Panel {
         }
     }
 
-    /// There is no half cluster.
+    /// Returns the marks of the x axis; there is no half cluster.
     fn x_marks(&self, (least, most): (f64, f64)) -> Vec<f64> {
         let are_whole = self.xs.iter().all(|x| x.fract() == 0.0);
         let n_wanted = if are_whole { ((most - least) as u32).clamp(1, 8) } else { 8 };
         round_marks(least, most, n_wanted)
     }
 
-    /// From the lowest to the highest run.
+    /// Draws the band from the lowest to the highest run.
     fn band(&self, w: &mut String, scale: &Scale, idx: usize, curve: &[Value]) {
         let points = || self.xs.iter().zip(curve).filter(|(_, value)| value.middle.is_finite());
         let is_wide = points().any(|(_, value)| scale.y(value.low) - scale.y(value.high) > 0.5);
@@ -191,12 +191,12 @@ impl Panel {
     }
 }
 
-/// Colours that people who do not see all colours can tell apart (Okabe and Ito).
+/// Returns colours that colour-blind people can distinguish (Okabe and Ito).
 fn colour(idx: usize) -> &'static str {
     COLOURS[idx % COLOURS.len()]
 }
 
-/// A shape for each curve: colours alone are lost in print.
+/// Returns a shape for each curve, because colours alone are lost in print.
 fn mark(idx: usize, x: f64, y: f64) -> String {
     let fill = colour(idx);
     let path = match idx % 6 {

@@ -43,7 +43,7 @@ Begin here:
 Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the
 job's own code.";
 
-/// Runs one command and gives its exit code.
+/// Runs one command and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if srun::is_meant(&args) {
@@ -81,7 +81,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// What is wrong with the words of an `rms` that starts a step: said of a script before it runs.
 ///
 /// # Errors
-/// As the command's own, but for what only the job can tell.
+/// As those of the command, except for errors that only the job can detect.
 pub fn check_step(words: &[String]) -> Result<(), srun::Misuse> {
     let cli = Cli::try_parse_from(["rms"].into_iter().chain(words.iter().map(String::as_str)))?;
     match cli.verb {
@@ -117,7 +117,7 @@ fn in_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Ex
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("the runtime cannot be started", error))?;
     let exit = runtime.block_on(command);
-    // A thread may still wait for input that nobody wants any more.
+    // A thread may still wait for input that is no longer wanted.
     runtime.shutdown_background();
     exit
 }
@@ -172,7 +172,7 @@ mod tests {
     fn every_verb_explains_itself_by_examples() {
         let mut cli = Cli::command();
         cli.build();
-        // The parser's own verb is none of ours.
+        // The parser's own verb is not one of ours.
         let ours = cli.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
         for verb in ours {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! The exit code that tells how a job ended.
+//! The exit code for the end of a job.
 
 use rms_model::Outcome;
 
 use crate::failure::Exit;
 
-/// The job's own code; 128 + signal for one that a signal ended; [`Exit::SYSTEM`] for one that the system lost.
+/// Returns the job's own code; 128 + signal if a signal ended the job; [`Exit::SYSTEM`] if the system lost it.
 pub fn of(outcome: &Outcome) -> Exit {
     let by_signal = |signal: i32| Exit(u8::try_from(128 + signal.clamp(0, 127)).unwrap_or(u8::MAX));
     match outcome {
         Outcome::Completed => Exit::OK,
-        // The shell knows eight bits; what is no success must not look like one.
+        // Exit codes have eight bits; a failure must not look like a success.
         Outcome::Failed { code } => Exit(u8::try_from(*code).unwrap_or(u8::MAX).max(1)),
         Outcome::Signaled { signal } => by_signal(*signal),
         Outcome::Cancelled { .. } | Outcome::WallTime | Outcome::Violation { .. } => by_signal(TERM),

@@ -141,7 +141,7 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// The other options that a malleable job depends on; `largest` as in [`OtherOptions::largest`].
+    /// Returns the other options on which a malleable job depends; `largest` as in [`OtherOptions::largest`].
     pub fn others(&self, largest: u32) -> OtherOptions<'_> {
         OtherOptions {
             nodes: self.nodes.as_ref(),
@@ -153,7 +153,7 @@ impl JobOptions {
         }
     }
 
-    /// These options, completed by `lower` where they say nothing.
+    /// Returns these options, completed by `lower` where they say nothing.
     pub fn over(self, lower: JobOptions) -> JobOptions {
         let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();
         let is_malleable = self.malleable.is_some();
@@ -206,7 +206,7 @@ impl JobOptions {
         }
     }
 
-    /// `--shapes` says at once what `-N` and `-t` say apart, so the higher source silences the other form.
+    /// Returns the size. `--shapes` replaces both `-N` and `-t`, so the higher source overrides the other form.
     fn size_over(&self, lower: &JobOptions) -> (Option<NodeCount>, Option<Span>, Option<Shapes>) {
         if self.shapes.is_some() {
             return (None, None, self.shapes.clone());
@@ -244,7 +244,7 @@ pub fn priority(text: &str) -> Result<i32, &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features(pub Vec<String>);
 
-/// Why a text is no list of features.
+/// Why a text is not a list of features.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FeaturesError {
     #[error("alternatives ('|') are not supported: name features that every node must have, like fast,bigmem")]
@@ -265,7 +265,7 @@ impl FromStr for Features {
     }
 }
 
-/// In thousandths.
+/// Parses a speed in thousandths.
 fn parse_speed(text: &str) -> Result<u32, &'static str> {
     let milli = text.parse::<f64>().ok().map(|speed| (speed * 1000.0).ceil());
     let milli = milli.filter(|milli| (1.0..=f64::from(u32::MAX)).contains(milli));

@@ -61,7 +61,7 @@ pub enum ResizeHow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeedupList(Speedup);
 
-/// Why flags about a changing size make no job.
+/// Why flags about a changing size are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MalleableError {
     #[error("--{0} is for jobs whose nodes change: write --malleable 2-8, too")]
@@ -94,7 +94,7 @@ pub enum MalleableError {
     Script,
 }
 
-/// Why a text says nothing about resizes or speeds.
+/// Why a text about resizes or speeds is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MalleableTextError {
     #[error("'{0}' tells a job nothing: write signal:USR1 or exec:'command'")]
@@ -177,7 +177,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// The other options on which it depends.
+/// The other options on which the size depends.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherOptions<'a> {
     pub nodes: Option<&'a NodeCount>,
@@ -185,17 +185,17 @@ pub struct OtherOptions<'a> {
     pub has_profile: bool,
     pub has_tasks: bool,
     pub model: &'a ModelOptions,
-    /// How many nodes the largest usable cluster has; only an open range needs it.
+    /// The number of nodes of the largest usable cluster; only an open range needs it.
     pub largest: u32,
 }
 
 impl MalleableOptions {
-    /// Is the job one whose nodes may change?
+    /// Returns whether the job's nodes may change.
     pub fn is_some(&self) -> bool {
         self.malleable.is_some() || self.negotiable
     }
 
-    /// These, completed by `lower`. How the job learns of a change is said once, by the higher of the two.
+    /// Returns these, completed by `lower`. How the job learns of a change is taken from the higher of the two only.
     pub fn or(self, lower: MalleableOptions) -> MalleableOptions {
         let says_how = self.on_resize.is_some() || self.workers || self.negotiable;
         let lower_how = !says_how;
@@ -215,7 +215,7 @@ impl MalleableOptions {
     /// See [`MalleableError`].
     pub fn read(&self, others: &OtherOptions<'_>) -> Result<Option<Malleable>, MalleableError> {
         if !self.is_some() {
-            // Workers alone are tasks, one a node, on nodes that stay.
+            // Without a range, workers are tasks, one per node, on a fixed set of nodes.
             let strays = [(self.on_resize.is_some(), "on-resize"), (self.speedup.is_some(), "speedup")];
             let shrinks = self.on_node_loss == Some(OnNodeLoss::Shrink);
             let strays = strays.into_iter().chain([(shrinks, "on-node-loss shrink")]);
@@ -257,7 +257,7 @@ impl MalleableOptions {
     /// May it run again after a node was lost? Beside `--requeue` and `--no-requeue`, of which one may be said.
     ///
     /// # Errors
-    /// The two say the contrary.
+    /// The two contradict each other.
     pub fn may_run_again(&self, says: Option<bool>) -> Result<Option<bool>, MalleableError> {
         match (self.on_node_loss, says) {
             (Some(OnNodeLoss::Fail), Some(true)) => Err(MalleableError::Again("fail", "requeue")),
@@ -302,7 +302,7 @@ impl MalleableOptions {
         Ok(shapes)
     }
 
-    /// Does the range have no end, so that the largest cluster bounds it?
+    /// Returns whether the range has no end, so that the largest cluster bounds it.
     pub fn has_no_end(&self) -> bool {
         self.malleable.as_ref().is_some_and(|range| range.most == crate::size_range::NO_END)
     }

@@ -34,12 +34,12 @@ pub struct ModelOptions {
 }
 
 impl ModelOptions {
-    /// Is there any?
+    /// Returns whether there is any.
     pub fn is_some(&self) -> bool {
         self.amdahl.is_some() || self.downey.is_some() || self.table.is_some()
     }
 
-    /// These, or `lower` if these say nothing.
+    /// Returns these, or `lower` if these say nothing.
     pub fn or(self, lower: ModelOptions) -> ModelOptions {
         if self.is_some() || self.time_on.is_some() { self } else { lower }
     }
@@ -66,7 +66,7 @@ pub struct Parallelism {
 
 const WHOLE: u32 = 1_000_000;
 
-/// Why a text is no model, or a model gives no sizes.
+/// Why a text is not a model, or a model gives no sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ModelError {
     #[error("'{0}' is no part of the work: write a number from 0 to 1, like 0.95")]
@@ -122,7 +122,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Models know clusters, and a job takes as long on all of them.
+/// Models depend on the cluster, but here a job takes as long on all of them.
 const ANY: ClusterId = ClusterId(0);
 
 impl ModelOptions {

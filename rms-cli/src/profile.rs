@@ -20,7 +20,7 @@ pub enum ProfileText {
     File(String),
 }
 
-/// A profile and what a file says beside its stages; flags win over that.
+/// A profile and the options that a file gives beside its stages; flags override them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
     pub stages: Evolution,
@@ -40,7 +40,7 @@ pub enum ProfileError {
     Stages { path: String, source: EvolutionError },
 }
 
-/// How a file is written; the two forms hold the same.
+/// The contents of a file; both formats hold the same.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -87,13 +87,13 @@ impl ProfileText {
     }
 }
 
-/// What a file of this name says.
+/// Parses the contents of a file of this name.
 ///
 /// # Errors
 /// As [`ProfileText::read`].
 pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
     let fail = |line: usize, problem: String| {
-        // Both libraries add where they are in their own words, behind the problem.
+        // Both libraries append the position in their own words after the problem.
         let problem = problem.lines().next().unwrap_or_default().to_owned();
         let problem = problem.split(" at line ").next().unwrap_or_default().to_owned();
         ProfileError::File { path: path.to_owned(), line, problem }
@@ -113,7 +113,8 @@ pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
     Ok(Announced { stages, expand: written.expand, compact: written.compact, open: written.open })
 }
 
-/// A duration as on the command line; a bare number would be minutes there, and seconds to most who write files.
+/// Reads a duration as on the command line, but without bare numbers: they are minutes there, while most authors of
+/// files would mean seconds.
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
     parsed(deserializer, "a duration in quotes, like \"500s\" or \"1h30m\"")
 }
@@ -146,7 +147,7 @@ where
     deserializer.deserialize_str(Visitor(expected, std::marker::PhantomData))
 }
 
-/// As on the command line, for `--expand`.
+/// Parses the limit as on the command line, for `--expand`.
 ///
 /// # Errors
 /// No such limit.

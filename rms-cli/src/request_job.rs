@@ -23,7 +23,7 @@ use crate::submission::{self, Order};
 use crate::table::Table;
 use crate::unmet;
 
-/// What became of a request for a job.
+/// The result of a request for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requested {
     Job(JobId),
@@ -46,7 +46,7 @@ pub async fn request(
     order: Order,
 ) -> Result<Requested, Failure> {
     let caller = Caller::read()?;
-    // Its lines may not be read, but they show for which system it was written.
+    // The script's lines may be ignored, but they show for which system it was written.
     options.slurm_env |= order.script.as_ref().is_some_and(Script::has_sbatch_lines);
     let allow_unset = options.allow_unset.clone().unwrap_or_default();
     let script = order.script.clone();
@@ -88,9 +88,9 @@ pub async fn request(
     }
 }
 
-/// Says which of the nodes where the job may start would let it have more memory than it asks for.
+/// Warns about nodes where the job may start and could use more memory than it asks for.
 async fn warn_of_unlimited(client: &Client, wanted: &[String], constraint: &Constraint) {
-    // The job is submitted, whatever becomes of this question.
+    // The job is submitted already, whatever the result of this query.
     let filter = NodeFilter { clusters: wanted.to_vec(), ..NodeFilter::default() };
     let Ok(answer) = client.nodes_of(filter).await else { return };
     let lets_it = |node: &&NodeLine| {
@@ -107,7 +107,7 @@ async fn warn_of_unlimited(client: &Client, wanted: &[String], constraint: &Cons
     }
 }
 
-/// How many nodes the largest of these clusters has; of all clusters, if none is named.
+/// Returns the number of nodes of the largest of these clusters; of all clusters, if none is named.
 async fn largest_cluster(client: &Client, wanted: &[String]) -> Result<u32, Failure> {
     let nodes = client.nodes().await?.nodes;
     let is_wanted = |cluster: &str| wanted.is_empty() || wanted.iter().any(|name| name == cluster);
@@ -157,7 +157,7 @@ impl Show for Requested {
     }
 
     fn table(&self) -> Option<Table> {
-        // As the field does: `--parsable` prints the bare id, for `job=$(rms submit --parsable …)`.
+        // None, so that `--parsable` prints the bare id, for `job=$(rms submit --parsable …)`.
         None
     }
 }

@@ -57,7 +57,7 @@ pub struct ResourceOptions {
     pub contiguous: bool,
 }
 
-/// Why flags make no request for resources.
+/// Why flags do not form a request for resources.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResourceError {
     #[error("--gres and {0} both name GPUs: name them once")]
@@ -70,7 +70,7 @@ pub enum ResourceError {
     Uneven { name: String, count: u32, n_nodes: u32 },
 }
 
-/// `2 or 4`: the numbers of nodes that are next to this one and divide the count.
+/// Returns `2 or 4`: the numbers of nodes closest to this one that divide the count.
 fn fitting(count: u32, n_nodes: u32) -> String {
     let divides = |nodes: &u32| count.is_multiple_of(*nodes);
     let fewer = (1..n_nodes.min(count)).rev().find(divides);
@@ -174,7 +174,7 @@ fn is_gpu(name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpus(pub Devices);
 
-/// As it is typed.
+/// Shows the GPUs as they are typed.
 impl fmt::Display for Gpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let typed = |(name, count): (&str, u32)| match name.split_once(':') {
@@ -185,7 +185,7 @@ impl fmt::Display for Gpus {
     }
 }
 
-/// Why a text is no number of GPUs.
+/// Why a text is not a number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no number of GPUs: write 2, or with a type a100:2")]
 pub struct GpusError(String);
@@ -210,7 +210,7 @@ fn is_count(text: &str) -> bool {
 pub struct Gres(pub Devices);
 
 impl Gres {
-    /// As little as `none`.
+    /// Returns whether it is `none`.
     fn is_none(&self) -> bool {
         self.0.is_empty()
     }
@@ -233,7 +233,7 @@ impl FromStr for Gres {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Licences(pub Devices);
 
-/// Why a text names no licences.
+/// Why a text does not name licences.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' does not name licences: write matlab:2, several with commas between them, or none")]
 pub struct LicencesError(String);
@@ -244,7 +244,7 @@ impl FromStr for Licences {
     fn from_str(text: &str) -> Result<Licences, LicencesError> {
         let fail = || LicencesError(text.chars().take(80).collect());
         let named: Devices = if text == "none" { Devices::default() } else { text.parse().map_err(|_| fail())? };
-        // A name with a colon is one with a count that is no number.
+        // A name with a colon has an invalid count.
         let are_names = named.iter().all(|(name, _)| !name.contains(':'));
         are_names.then_some(Licences(named)).ok_or_else(fail)
     }

@@ -1,4 +1,5 @@
-//! Says what each option of an `#SBATCH` line means here: the same, nothing, or something Limber cannot give.
+//! Translates each option of an `#SBATCH` line: the same here, no meaning here, or something that Limber cannot
+//! provide.
 
 use thiserror::Error;
 
@@ -6,13 +7,13 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
     pub words: Vec<String>,
-    /// What became of an option that is not the same here, one sentence each.
+    /// What happened to options that are not the same here, one sentence each.
     pub remarks: Vec<String>,
-    /// What the job is told of an option that means nothing here: variables.
+    /// Variables that pass options without a meaning here on to the job.
     pub variables: Vec<(String, String)>,
 }
 
-/// Why an `#SBATCH` line cannot be followed.
+/// Why an `#SBATCH` line is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SbatchError {
     #[error("'{0}' is not an option: #SBATCH lines hold options like --nodes=2")]
@@ -34,15 +35,15 @@ pub enum SbatchError {
 enum Translation {
     /// The same as this option of ours.
     Same(&'static str),
-    /// This option of ours, which comes nearest; it is said.
+    /// The nearest option of ours, with a message.
     Nearest(&'static str, &'static str),
-    /// This option of ours, whatever its value; that it is left out is said.
+    /// This option of ours, whatever its value; a message says that the value is ignored.
     Flag(&'static str, &'static str),
-    /// A remark that changes neither where nor how the job runs; it is said.
+    /// A comment that changes neither where nor how the job runs, with a message.
     Comment(&'static str),
-    /// A remark that the job also finds in this variable; it is said.
+    /// A comment that the job also finds in this variable, with a message.
     Variable(&'static str, &'static str),
-    /// The job would run elsewhere, otherwise or with something else than it asked for.
+    /// Unsupported: the job would run elsewhere, differently or with other resources than it asked for.
     Unsupported(&'static str),
 }
 
@@ -258,8 +259,8 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
     Ok(translated)
 }
 
-/// What to say to who writes this option of sbatch for a verb that has such options of ours; `None` where sbatch has no
-/// such option, or the verb has not got ours.
+/// Returns the advice if this option of sbatch is given to a verb of ours; `None` if sbatch has no such option, or the
+/// verb does not have ours.
 pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
     match slurm.translation {
@@ -270,7 +271,7 @@ pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     }
 }
 
-/// The option that `word` begins, how to show it, and the value that is glued to it.
+/// Returns the option with which `word` begins, how to show it, and the value attached to it.
 fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchError> {
     if let Some(long) = word.strip_prefix("--") {
         let (name, glued) = match long.split_once('=') {
@@ -289,7 +290,7 @@ fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchEr
     let found = OPTIONS.iter().find(|option| option.short == Some(letter));
     let option = found.ok_or_else(|| SbatchError::Unknown(shown.clone()))?;
     let rest = &word[1 + letter.len_utf8()..];
-    // `-vv` says the same twice.
+    // `-vv` is the same option twice.
     let rest = if option.argument == Argument::No { rest.trim_start_matches(letter) } else { rest };
     Ok((option, shown, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
 }

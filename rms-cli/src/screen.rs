@@ -1,18 +1,18 @@
-//! How large the terminal is, for what has to fit it.
+//! The size of the terminal, for output that has to fit it.
 
 use std::sync::OnceLock;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Nothing is cut unless this was said: of what programs or files get, all.
+/// Whether tables are cut to the terminal. Unless chosen, nothing is cut: programs and files get everything.
 static FITS: OnceLock<bool> = OnceLock::new();
 
-/// Once and for all, whether tables of this command are to fit the terminal.
+/// Chooses once whether tables of this command have to fit the terminal.
 pub fn choose(fits: bool) {
     let _ = FITS.set(fits);
 }
 
-/// How many columns a table may take; `None`: as many as it needs.
+/// Returns how many columns a table may take; `None`: as many as it needs.
 pub fn table_width() -> Option<usize> {
     #[cfg(test)]
     if let Some(columns) = tests::COLUMNS.get() {
@@ -21,8 +21,8 @@ pub fn table_width() -> Option<usize> {
     FITS.get().copied().unwrap_or(false).then(columns)
 }
 
-/// Sentences in lines that are no wider than the terminal, broken between words, and lists that are wider behind their
-/// commas; what is broken off is indented by `hang`. Where the output is no terminal, lines stay whole.
+/// Folds sentences into lines that are no wider than the terminal, broken between words, and wider lists after their
+/// commas; continuation lines are indented by `hang`. If the output is not a terminal, lines stay whole.
 pub fn folded(text: &str, hang: usize) -> String {
     match table_width() {
         Some(columns) => text.split_inclusive('\n').map(|line| fold(line, hang, columns)).collect(),
@@ -33,7 +33,7 @@ pub fn folded(text: &str, hang: usize) -> String {
 fn fold(line: &str, hang: usize, columns: usize) -> String {
     let mut text = String::new();
     let mut used = 0;
-    // Where there is hardly room behind the indentation, there is none.
+    // If the indentation leaves hardly any room, there is none.
     let hang = if 2 * hang > columns { 0 } else { hang };
     let is_list = |word: &str| width(word.trim_end()) > columns - hang;
     let words = line.split_inclusive(' ');
@@ -52,12 +52,12 @@ fn fold(line: &str, hang: usize, columns: usize) -> String {
     text
 }
 
-/// The columns of the terminal; `COLUMNS` knows better.
+/// Returns the columns of the terminal; `COLUMNS` overrides them.
 pub fn columns() -> usize {
     of_environment("COLUMNS").or_else(|| size().map(|size| size.0)).unwrap_or(PLAIN).max(MIN_COLUMNS)
 }
 
-/// The rows of the terminal; `LINES` knows better.
+/// Returns the rows of the terminal; `LINES` overrides them.
 pub fn rows() -> usize {
     of_environment("LINES").or_else(|| size().map(|size| size.1)).unwrap_or(24)
 }
@@ -74,18 +74,18 @@ fn size() -> Option<(usize, usize)> {
     of(out).or_else(|| of(rustix::termios::tcgetwinsize(std::io::stderr()).map_err(Into::into)))
 }
 
-/// What a terminal has that does not say.
+/// The columns of a terminal that does not report its size.
 pub const PLAIN: usize = 80;
 
-/// A narrower one shows nothing that could be read.
+/// The least width: a narrower terminal shows nothing readable.
 const MIN_COLUMNS: usize = 20;
 
-/// How many columns a text takes.
+/// Returns how many columns a text takes.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// As much of a text as fits so many columns, the last of which says that it goes on.
+/// Returns as much of a text as fits into that many columns, with a mark in the last one if it was cut.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! A batch script: where it comes from, and what makes it one.
+//! A batch script: where it comes from, and what makes it valid.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 pub struct Script {
     /// How messages name it: the path as typed, or `stdin`.
     pub file: String,
-    /// The name of a job that names itself nothing.
+    /// The name of a job that gives itself none.
     pub job_name: String,
     pub text: String,
 }
@@ -19,7 +19,7 @@ impl Script {
     /// Reads a file; `-` is the standard input.
     ///
     /// # Errors
-    /// What cannot be read, or is no script.
+    /// It cannot be read, or is not a script.
     pub fn read(path: &str) -> Result<Script, Failure> {
         if path == "-" {
             return Script::parse("stdin", "stdin", read_all("stdin", &mut std::io::stdin().lock())?);
@@ -36,22 +36,22 @@ impl Script {
         Script::parse(path, &name, read_all(path, &mut file)?)
     }
 
-    /// A script of one command line.
+    /// Returns a script of one command line.
     pub fn wrap(command: &str) -> Script {
         Script { file: "--wrap".into(), job_name: "wrap".into(), text: format!("#!/bin/sh\n{command}\n") }
     }
 
-    /// Was it written for sbatch?
+    /// Returns whether it was written for sbatch.
     pub fn has_sbatch_lines(&self) -> bool {
         self.text.lines().any(|line| line.starts_with("#SBATCH"))
     }
 
-    /// The script that a command names, if it is one that lies here.
+    /// Returns the script that a command names, if it is a file here.
     ///
     /// # Errors
     /// A script whose interpreter cannot be found, because its first line ends in CR.
     pub fn named_by(command: &str) -> Result<Option<Script>, Failure> {
-        // What has no slash is looked for in the job's PATH.
+        // A name without a slash is looked up in the job's PATH.
         let is_path = command.contains('/') && Path::new(command).is_file();
         let file = is_path.then(|| std::fs::File::open(command).ok()).flatten();
         let Some(Ok(bytes)) = file.map(|mut file| read_all(command, &mut file)) else { return Ok(None) };
@@ -59,7 +59,7 @@ impl Script {
         if first.starts_with(b"#!") && first.ends_with(b"\r") {
             return Err(crlf(command, 1));
         }
-        // A program, or a script with data behind it.
+        // Otherwise it is a program, or a script followed by data.
         Ok(Script::parse(command, command, bytes).ok())
     }
 
@@ -80,7 +80,7 @@ impl Script {
             let failure = Failure::usage(format!("the script {file} is empty"));
             return Err(failure.hint("name a SCRIPT, write --wrap 'command', or pass one on: rms submit < job.sh"));
         }
-        // The kernel would look for an interpreter whose name ends in CR, and a shell for such commands.
+        // The kernel would look for an interpreter whose name ends in CR, and a shell would look for such commands.
         if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')).map(|idx| idx + 1) {
             return Err(crlf(file, line));
         }
@@ -102,7 +102,7 @@ fn crlf(file: &str, line: usize) -> Failure {
         .hint("convert it by dos2unix, or: tr -d '\\r' < job.sh > unix.sh")
 }
 
-/// Reads no more than a script may have, so that a wrong path (a disk image, `/dev/zero`) costs nothing.
+/// Reads at most the size of the longest script, so that a wrong path (a disk image, `/dev/zero`) costs nothing.
 fn read_all(file: &str, from: &mut impl Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = from.take(MAX_SCRIPT_BYTES + 1).read_to_end(&mut bytes);

@@ -4,7 +4,7 @@ use rms_api::call::Select;
 use rms_model::{JobId, identity};
 use thiserror::Error;
 
-/// Why a text names no jobs.
+/// Why a text does not select jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SelectError {
     #[error("'{0}' names no jobs: write ids like 7 or 3,5-9, or last, all, user:NAME")]
@@ -22,7 +22,7 @@ pub enum SelectError {
 /// More ids than any one command may name, so that `1-99999999999` is refused, not built.
 pub const MAX_IDS: usize = 10_000;
 
-/// The jobs that the words of a command line name together.
+/// Returns the jobs that the words of a command line select together.
 ///
 /// # Errors
 /// See [`SelectError`].
@@ -44,7 +44,7 @@ pub fn parse(words: &[String]) -> Result<Select, SelectError> {
     Ok(Select::Ids(ids))
 }
 
-/// The selectors that are a word; `None` for a list of ids.
+/// Parses the selectors that are a word; `None` for a list of ids.
 fn parse_word(word: &str) -> Option<Result<Select, SelectError>> {
     if let Some(user) = word.strip_prefix("user:") {
         let is_name = identity::check_name(user).is_ok();
@@ -78,10 +78,10 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// One job by its id, for commands that take exactly one.
+/// Parses the id of one job, for commands that take exactly one.
 ///
 /// # Errors
-/// A text that is no single id.
+/// The text is not a single id.
 pub fn parse_one(text: &str) -> Result<JobId, SelectError> {
     text.parse().map_err(|_| SelectError::NotOne(shorten(text)))
 }

@@ -1,9 +1,9 @@
-//! Reads a shell script as far as to tell which variables it uses and sets, and which commands it calls, by their lines.
+//! Reads a shell script to find out which variables it uses and sets, and which commands it calls, with their lines.
 //!
-//! Not a shell: quotes, comments, here-documents and nested expansions are followed, expansions of names put together at
-//! run time are not. What stands in quotes counts as used, because scripts write scripts (`srun sh -c '… $X'`).
+//! It is not a shell: it follows quotes, comments, here-documents and nested expansions, but not names that are built
+//! at run time. Text in quotes counts as used, because scripts write scripts (`srun sh -c '… $X'`).
 
-/// What stands in a script.
+/// Something that was found in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub line: usize,
@@ -12,12 +12,13 @@ pub struct Found {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A variable whose value goes into the script as it is.
+    /// A variable whose value is inserted as it is.
     Uses {
         name: String,
         is_quoted: bool,
     },
-    /// `${NAME:-…}` and its like say what happens if it is empty; so do `[ -n "$NAME" ]` and `[ -z "$NAME" ]`.
+    /// The script says what happens if the variable is empty, by `${NAME:-…}` and similar expansions, or by `[ -n
+    /// "$NAME" ]` and `[ -z "$NAME" ]`.
     Provides {
         name: String,
     },
@@ -41,13 +42,13 @@ pub enum What {
 /// A word as the script has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Up to the first thing that is known only when the script runs.
+    /// The text up to the first part that is known only when the script runs.
     pub text: String,
-    /// Nothing of it is known only then.
+    /// No part of the word is known only when the script runs.
     pub is_whole: bool,
 }
 
-/// In the order of the script.
+/// Returns everything found, in the order of the script.
 pub fn read(script: &str) -> Vec<Found> {
     let mut reader = Reader {
         chars: script.chars().collect(),
@@ -67,7 +68,7 @@ struct Reader {
     line: usize,
     frames: Vec<Frame>,
     found: Vec<Found>,
-    /// HereDocument-documents that begin after this line: their last lines.
+    /// Here-documents that begin after this line.
     here_documents: Vec<HereDocument>,
 }
 
@@ -81,11 +82,11 @@ struct Frame {
     kind: Kind,
     word: String,
     has_word: bool,
-    /// The next word is a command.
+    /// Whether the next word is a command.
     at_command: bool,
     command: String,
     previous: String,
-    /// Up to where the word is known before the script runs, if not to its end.
+    /// The end of the part of the word that is known before the script runs, if not all of it is.
     known: Option<usize>,
     /// The command that starts a step whose words these are, and its line.
     step: Option<(usize, String, Vec<Word>)>,
@@ -99,7 +100,7 @@ enum Kind {
     Double,
     /// In `${…}`.
     Brace,
-    /// In `$((…))` or `((…))`; so many parentheses are open.
+    /// In `$((…))` or `((…))`, with this many open parentheses.
     Arithmetic(u32),
 }
 
@@ -156,7 +157,7 @@ impl Reader {
         self.found.push(Found { line: self.line, what });
     }
 
-    /// The commands that surround this place.
+    /// Returns the surrounding frame of commands.
     fn code(&mut self) -> Option<&mut Frame> {
         self.frames.iter_mut().rev().find(|frame| matches!(frame.kind, Kind::Code(_)))
     }
@@ -168,7 +169,7 @@ impl Reader {
         }
     }
 
-    /// What follows in this word is known only when the script runs.
+    /// Marks the rest of this word as known only when the script runs.
     fn guess(&mut self) {
         if let Some(code) = self.code() {
             let n_known = code.word.len();
@@ -176,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Nothing more belongs to the command.
+    /// Ends the command that starts a step.
     fn end_step(&mut self) {
         self.end_word();
         let Some((line, command, words)) = self.code().and_then(|code| code.step.take()) else { return };
@@ -256,7 +257,7 @@ impl Reader {
         let Some(code) = self.code() else { return };
         let (at_command, is_array, word) = (code.at_command, code.word.ends_with('='), code.word.clone());
         if is_array {
-            // `words=(a b c)`: nothing of it is called.
+            // `words=(a b c)`: none of these words is called.
             self.frames.push(Frame { at_command: false, ..Frame::code(Some(')')) });
         } else if at_command && word.is_empty() && self.peek(0) == Some('(') {
             self.at += 1;
@@ -306,7 +307,7 @@ impl Reader {
         };
         let Some(c) = self.peek(0) else { return };
         if is_name_start(c) {
-            // HereDocument a name is a variable without any dollar.
+            // Here a name is a variable without a dollar sign.
             let name = self.name();
             return self.note(What::Uses { name, is_quoted: false });
         }
@@ -334,7 +335,7 @@ impl Reader {
         }
     }
 
-    /// After a `$`. In quotes only its name is looked at: another program may read it.
+    /// Reads what follows a `$`. In quotes only the name counts: another program may read the text.
     fn dollar(&mut self, is_quoted: bool) {
         self.guess();
         match self.peek(0) {
@@ -410,7 +411,8 @@ impl Reader {
         self.here_documents.push(HereDocument { end, strips_tabs });
     }
 
-    /// Their text is no commands, and what it uses is used: unquoted now, quoted by who reads it.
+    /// Reads pending here-documents. Their text contains no commands, but uses variables: unquoted documents when they
+    /// are expanded, quoted ones when a program reads them.
     fn here_documents(&mut self) {
         for HereDocument { end, strips_tabs } in std::mem::take(&mut self.here_documents) {
             let begin = (self.at, self.line, self.found.len());
@@ -423,7 +425,7 @@ impl Reader {
                 let line_end = self.at + n_line;
                 while !is_over && self.at < line_end {
                     match self.take() {
-                        // The end of the line is not escaped away here, or it would be counted twice.
+                        // The end of the line is not skipped as escaped here, or it would be counted twice.
                         Some('\\') => self.at += usize::from(self.at < line_end),
                         Some('$') => self.dollar(true),
                         Some(_) | None => {}
@@ -436,7 +438,7 @@ impl Reader {
                 code.known = None;
             }
             if !is_over {
-                // It was none: what follows are commands.
+                // It was not a here-document: commands follow.
                 (self.at, self.line) = (begin.0, begin.1);
                 self.found.truncate(begin.2);
             }
@@ -469,13 +471,13 @@ impl Reader {
                 Some(What::Sets { name: word.clone() })
             }
             (_, true) if code.previous == "function" => Some(What::Defines { command: word.clone() }),
-            // What follows `timeout -k 5 60` and the like is a command, still.
+            // After `timeout -k 5 60` and the like, a command still follows.
             (_, true) if !code.command.is_empty() && word.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => None,
             (_, true) if BEFORE_COMMANDS.contains(&word.as_str()) => {
                 code.command.clone_from(&word);
                 None
             }
-            // Which one is known only when it runs.
+            // Which command it is, is known only when the script runs.
             (_, true) if word.starts_with('$') => {
                 code.at_command = false;
                 None
@@ -499,7 +501,7 @@ impl Reader {
     }
 }
 
-/// The next word is a command, too.
+/// Commands whose next word is a command, too.
 const BEFORE_COMMANDS: [&str; 21] = [
     "!", "builtin", "command", "do", "elif", "else", "env", "exec", "for", "function", "if", "nice", "nohup", "select",
     "then", "time", "timeout", "until", "while", "{", "}",

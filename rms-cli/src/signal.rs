@@ -5,7 +5,7 @@ use std::str::FromStr;
 use nix::sys::signal::Signal;
 
 /// # Errors
-/// A text that is no signal, with what to write.
+/// The text is not a signal; the error says what to write.
 pub fn parse(text: &str) -> Result<i32, &'static str> {
     let upper = text.to_ascii_uppercase();
     let name = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
@@ -14,7 +14,7 @@ pub fn parse(text: &str) -> Result<i32, &'static str> {
     signal.map(|signal| signal as i32).ok_or("write a signal like USR1, SIGTERM or 10")
 }
 
-/// `USR1`; the number of one that has no name.
+/// Returns the name, as `USR1`; the number of a signal without a name.
 pub fn name(signal: i32) -> String {
     match Signal::try_from(signal) {
         Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),

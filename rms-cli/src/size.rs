@@ -18,13 +18,13 @@ pub enum NodeCount {
         max: u32,
         step: u32,
     },
-    /// As many as the largest cluster has, but not fewer.
+    /// As many nodes as the largest cluster has, but not fewer than this.
     AtLeast(u32),
     /// Nodes on several clusters at once.
     PerCluster(BTreeMap<String, u32>),
 }
 
-/// Why a text is no size.
+/// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SizeError {
     #[error("'{0}' is no number of nodes: write 4, 1-16, 1-15:4 (in steps), 2+ (or more) or a:2,b:2 (by cluster)")]
@@ -45,7 +45,7 @@ pub enum SizeError {
     Span(#[from] ParseSpanError),
 }
 
-/// The most sizes one job may have; each of them costs the scheduler a look at the profile.
+/// The most sizes of a job; for each of them the scheduler searches the profile.
 pub const MAX_SIZES: u64 = 64;
 
 impl FromStr for NodeCount {
@@ -124,7 +124,7 @@ impl NodeCount {
             NodeCount::Range { min, max, step } => sizes(*min, *max, *step).map(count).collect(),
             NodeCount::AtLeast(min) => {
                 let max = largest().max(*min);
-                // A large cluster is thinned out evenly; the least and the most asked for both stay.
+                // For a large cluster, evenly spaced sizes are chosen; the least and the most asked for both stay.
                 let step = (max - min).div_ceil(MAX_SIZES as u32 - 1).max(1);
                 let thinned = sizes(*min, max, step).map(count);
                 let with_max = Some(max).filter(|max| !(max - min).is_multiple_of(step)).map(count);
@@ -134,7 +134,7 @@ impl NodeCount {
         }
     }
 
-    /// May it be so many nodes of one cluster?
+    /// Returns whether the job may have this many nodes of one cluster.
     pub fn allows(&self, n_nodes: u32) -> bool {
         match self {
             NodeCount::Exactly(exactly) => n_nodes == *exactly,
@@ -146,7 +146,7 @@ impl NodeCount {
         }
     }
 
-    /// The number of nodes, where there is only one.
+    /// Returns the number of nodes, if there is only one.
     pub fn fixed(&self) -> Option<u32> {
         match self {
             NodeCount::Exactly(n_nodes) => Some(*n_nodes),
@@ -172,7 +172,7 @@ impl FromStr for Shapes {
         let nonsense = || SizeError::Shape(shorten(text));
         let mut shapes = Vec::new();
         for part in text.split(',') {
-            // The last x, because a cluster's name may hold one and a duration never does.
+            // The last x, because a cluster's name may contain one and a duration never does.
             let (nodes, wall) = part.rsplit_once('x').ok_or_else(nonsense)?;
             let nodes = match number(nodes) {
                 Some(n_nodes) => Nodes::Count(positive(n_nodes)?),

@@ -1,4 +1,4 @@
-//! Between which sizes a job may be changed while it runs, as it is typed and shown: `2-8`, `2-64:pow2`, `2,4,6,8`.
+//! The sizes between which a job may be changed while it runs, as typed and shown: `2-8`, `2-64:pow2`, `2,4,6,8`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use thiserror::Error;
 
 use crate::size::MAX_SIZES;
 
-/// What `--malleable` says. The ends are of use themselves.
+/// What `--malleable` says. Both ends are useful sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeRange {
     pub least: u32,
-    /// [`NO_END`]: whatever there is.
+    /// [`NO_END`]: as many as there are.
     pub most: u32,
     pub sizes: Sizes,
 }
@@ -22,7 +22,7 @@ pub struct SizeRange {
 /// More nodes than any cluster has.
 pub const NO_END: u32 = MAX_NODES as u32;
 
-/// Why a text is no range of sizes.
+/// Why a text is not a range of sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SizeRangeError {
     #[error(
@@ -75,10 +75,10 @@ impl FromStr for SizeRange {
     }
 }
 
-/// Which sizes are of use, without their ends: `pow2`, `mult=4`, `2,4,8`.
+/// Parses which sizes are useful, without their ends: `pow2`, `mult=4`, `2,4,8`.
 ///
 /// # Errors
-/// None of these.
+/// The text is none of these.
 pub fn parse_sizes(text: &str) -> Result<Sizes, &'static str> {
     let unit = text.strip_prefix("mult=").and_then(number).filter(|unit| *unit > 0);
     match (text, unit) {
@@ -104,7 +104,7 @@ fn listed(text: &str) -> Result<SizeRange, SizeRangeError> {
     ends(text, least, most, Sizes::Listed(counts.into_iter().map(u64::from).collect()))
 }
 
-/// Drawn in to the sizes that are of use.
+/// Moves the ends inwards to sizes that are useful.
 fn ends(text: &str, least: u32, most: u32, sizes: Sizes) -> Result<SizeRange, SizeRangeError> {
     if least == 0 {
         return Err(SizeRangeError::Zero);
@@ -135,7 +135,7 @@ fn shorten(text: &str) -> String {
 }
 
 impl SizeRange {
-    /// The same with the end that a largest cluster of so many nodes gives it, if it has none.
+    /// Returns the range with an end for a largest cluster of that many nodes, if it has none.
     pub fn within(&self, largest: u32) -> SizeRange {
         if self.most != NO_END {
             return self.clone();
@@ -144,12 +144,12 @@ impl SizeRange {
         SizeRange { most: last.max(self.least), ..self.clone() }
     }
 
-    /// May the job have so many nodes?
+    /// Returns whether the job may have this many nodes.
     pub fn allows(&self, n_nodes: u32) -> bool {
         (self.least..=self.most).contains(&n_nodes) && self.sizes.fits(n_nodes.into())
     }
 
-    /// The sizes, largest first: all, or a thinned choice of many that holds both ends.
+    /// Returns the sizes, largest first: all, or a selection of many that includes both ends.
     pub fn counts(&self) -> Vec<u32> {
         let after = |size: u32| Some(self.sizes.least(u64::from(size) + 1)?.min(u64::from(NO_END) + 1) as u32);
         let sizes = std::iter::successors(Some(self.least), |size| after(*size));
@@ -162,7 +162,7 @@ impl SizeRange {
     }
 }
 
-/// As it is typed.
+/// Shows the range as it is typed.
 impl fmt::Display for SizeRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Sizes::Listed(sizes) = &self.sizes {

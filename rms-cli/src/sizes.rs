@@ -11,7 +11,7 @@ use crate::signal;
 use crate::size_range::{NO_END, SizeRange};
 use crate::stamp;
 
-/// As it was typed; `negotiable` for one that was given no limits.
+/// Returns the sizes as typed; `negotiable` for a job without limits.
 pub fn range(declared: &Declared) -> String {
     let Declared { least, most, sizes, speedup: _ } = declared;
     if *most == 0 {
@@ -20,7 +20,7 @@ pub fn range(declared: &Declared) -> String {
     SizeRange { least: *least, most: *most, sizes: sizes.clone() }.to_string()
 }
 
-/// The same in words.
+/// Returns the same in words.
 fn in_words(declared: &Declared) -> String {
     let Declared { least, most, sizes, speedup: _ } = declared;
     let ends = match *most {
@@ -38,7 +38,7 @@ fn in_words(declared: &Declared) -> String {
     }
 }
 
-/// For the list of jobs: `r3: +4 until 09:51:40, offered` while it negotiates, and `2-8`.
+/// Returns the text for the list of jobs: `r3: +4 until 09:51:40, offered` while the job negotiates, and `2-8`.
 pub fn brief(declared: Option<&Declared>, open: &[&NegotiationLine], now: Time) -> Vec<String> {
     let open = open.iter().map(|line| {
         let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn brief(declared: Option<&Declared>, open: &[&NegotiationLine], now: Time) 
     open.chain(declared.map(range)).collect()
 }
 
-/// For `rms show`.
+/// Returns the lines for `rms show`.
 pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String)> {
     let submitted = Declared::from(malleable);
     let bound = line.malleable.as_ref().filter(|present| present.least > submitted.least);
@@ -71,7 +71,7 @@ pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String
     lines
 }
 
-/// Why fewer are not possible now, though they were submitted as such.
+/// Returns why fewer nodes are not possible now, although the submission allows them.
 fn why_so_many(least: u32) -> String {
     format!("{least} at least while ranks run that mpirun has started: these cannot leave before all of them end")
 }
@@ -99,7 +99,7 @@ fn speedup(speedup: &Speedup) -> String {
     speedup.0.iter().map(point).collect::<Vec<_>>().join(",")
 }
 
-/// A sentence for `rms explain`; empty for a job whose size stays.
+/// Returns a sentence for `rms explain`; empty for a job whose size stays.
 pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String {
     let Some(declared) = &line.malleable else { return String::new() };
     let mut text = match declared.most {
@@ -118,7 +118,8 @@ pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String 
     text
 }
 
-/// Limits and, of a job that runs, how often its nodes have changed and which it is leaving; null for one whose size stays.
+/// Returns the limits and, for a running job, how often its nodes have changed and which it is leaving; null for a job
+/// whose size stays.
 pub fn to_json(line: &JobLine) -> Value {
     let Some(declared) = &line.malleable else { return Value::Null };
     let Declared { least, most, sizes, speedup: Speedup(points) } = declared;
@@ -135,7 +136,7 @@ pub fn to_json(line: &JobLine) -> Value {
     })
 }
 
-/// How the job learns of a change, or null.
+/// Returns how the job learns of a change, or null.
 pub fn on_resize_json(malleable: Option<&Malleable>) -> Value {
     match malleable.map(|malleable| &malleable.on_resize) {
         None => Value::Null,

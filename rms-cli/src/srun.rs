@@ -1,4 +1,5 @@
-//! `srun` in scripts that were written for Slurm: a step of the job, asked for in Slurm's words. What it does not know it refuses by name.
+//! `srun` in scripts that were written for Slurm: a step of the job, with Slurm's options. It refuses unknown options
+//! by name.
 
 use std::ffi::OsString;
 
@@ -123,14 +124,14 @@ struct Srun {
     command: Vec<String>,
 }
 
-/// Was `rms` called by this name?
+/// Returns whether `rms` was called by this name.
 pub fn is_meant(args: &[OsString]) -> bool {
     let name = args.first().and_then(|name| std::path::Path::new(name).file_name());
     name.is_some_and(|name| name == "srun")
 }
 
 /// # Errors
-/// Words that mean nothing here, and what a step cannot do.
+/// Unknown options, and what a step cannot do.
 pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
     let srun = match Srun::try_parse_from(args) {
         Ok(srun) => srun,
@@ -149,21 +150,21 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
     step::run(wanted, &socket, Form::Text).await
 }
 
-/// What is wrong with the words of a step that is asked for so: said of a script before it runs.
+/// Checks the arguments of such a step: used for a script before it runs.
 ///
 /// # Errors
-/// As [`run`], but for what only the job can tell.
+/// As [`run`], except for errors that only the job can detect.
 pub fn check(words: &[String]) -> Result<(), Misuse> {
     let mut srun = Srun::try_parse_from(["srun"].into_iter().chain(words.iter().map(String::as_str)))?;
-    // Of what has no effect the step itself tells.
+    // The step itself reports options without an effect.
     srun.quiet = true;
     srun.wanted().map(drop).map_err(Misuse::Step)
 }
 
-/// Says what is wrong with the words of a command that starts a step.
+/// Checks the arguments of a command that starts a step.
 pub type StepCheck = fn(&[String]) -> Result<(), Misuse>;
 
-/// Why a step cannot be.
+/// Why a step is impossible.
 #[derive(Debug)]
 pub enum Misuse {
     Words(clap::Error),

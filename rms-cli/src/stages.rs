@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::json;
 use crate::stamp;
 
-/// For the list of jobs: `stage 2/3, then 8 nodes at 14:05`.
+/// Returns the text for the list of jobs: `stage 2/3, then 8 nodes at 14:05`.
 pub fn brief(stages: &Stages, now: Time) -> String {
     let place = format!("stage {}/{}{}", stages.number, stages.n_stages, if stages.open { "+" } else { "" });
     match (stages.legs.get(1), stages.late_by) {
@@ -26,7 +26,7 @@ fn counted(n_nodes: u32) -> String {
     if n_nodes == 1 { "1 node".to_owned() } else { format!("{n_nodes} nodes") }
 }
 
-/// For `rms show`: each stage to come with its time.
+/// Returns the lines for `rms show`: each coming stage with its time.
 pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
     let leg = |leg: &StageLine| {
         let start = leg.start.map_or_else(String::new, |start| format!(" from {}", stamp::short(start, now)));
@@ -53,7 +53,7 @@ pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// A sentence for `rms explain`; empty for a job that does not evolve.
+/// Returns a sentence for `rms explain`; empty for a job that does not evolve.
 pub fn sentence(line: &JobLine, now: Time) -> String {
     let Some(stages) = &line.stages else { return String::new() };
     match (stages.legs.get(1), stages.late_by) {
@@ -92,7 +92,7 @@ pub fn to_json(stages: Option<&Stages>) -> Value {
     })
 }
 
-/// What an application that has ended really held, or null.
+/// Returns what an application that has ended really held, or null.
 pub fn evolution(evolution: Option<&Evolution>) -> Value {
     let Some(evolution) = evolution else { return Value::Null };
     let stage = |stage: &rms_model::Stage| json!({"nodes": stage.nodes, "time_ms": json::span(stage.span)});

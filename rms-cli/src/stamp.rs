@@ -32,14 +32,14 @@ pub enum Occurrence {
     Last,
 }
 
-/// The clock of this machine.
+/// Returns the time by the clock of this machine.
 pub fn now() -> Time {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// The zone of all times that this command reads and writes, once and for all: that of the system, or with `--utc` UTC.
-/// Gives what to tell a user whose `TZ` names no zone.
+/// Chooses once the zone of all times that this command reads and writes: that of the system, or UTC with `--utc`.
+/// Returns a warning for a user whose `TZ` names no zone.
 pub fn choose_zone(utc: bool) -> Option<String> {
     let _ = CHOICE.set(if utc { Choice::Utc } else { Choice::System });
     let name = std::env::var("TZ").ok().filter(|name| !utc && !name.is_empty())?;
@@ -52,20 +52,20 @@ enum Choice {
     System,
 }
 
-/// Not chosen only in unit tests, which are about UTC unless they name another.
+/// Unset only in unit tests, which use UTC unless they name another zone.
 static CHOICE: OnceLock<Choice> = OnceLock::new();
-/// Looked up when the first time is read or written: most commands have none.
+/// Looked up when the first time is read or written: most commands need none.
 static SYSTEM: OnceLock<TimeZone> = OnceLock::new();
 
 fn system() -> &'static TimeZone {
     SYSTEM.get_or_init(|| {
         let is_named = std::env::var_os("TZ").is_some();
-        // To find the zone's name looks through all zones, which takes a sixth of what a short command takes.
+        // Finding the zone's name searches all zones, which takes a sixth of the run time of a short command.
         local().filter(|_| !is_named).unwrap_or_else(TimeZone::system)
     })
 }
 
-/// The zone of this machine, by its rules alone.
+/// Returns the zone of this machine, only by its rules.
 fn local() -> Option<TimeZone> {
     TimeZone::tzif("Local", &std::fs::read("/etc/localtime").ok()?).ok()
 }
@@ -81,12 +81,12 @@ fn zone() -> &'static TimeZone {
     }
 }
 
-/// `2026-11-20T17:00:00.250+01:00`, or with a `Z` in UTC; `None` for what lies beyond the years 1970 to 9999.
+/// Returns `2026-11-20T17:00:00.250+01:00`, or with a `Z` in UTC; `None` for times beyond the years 1970 to 9999.
 pub fn iso(time: Time) -> Option<String> {
     iso_in(zone(), time, "%Y-%m-%dT%H:%M:%S%.3f")
 }
 
-/// The same without fractions, and `-` where there is none: for tables.
+/// Returns the same without fractions, and `-` if there is none: for tables.
 pub fn iso_secs(time: Time) -> String {
     iso_in(zone(), time, "%Y-%m-%dT%H:%M:%S").unwrap_or_else(|| "-".to_owned())
 }
@@ -98,15 +98,15 @@ fn iso_in(zone: &TimeZone, time: Time, format: &str) -> Option<String> {
     Some(format!("{}{offset}", at.strftime(format)))
 }
 
-/// What the clock on the wall shows then; `None` for what lies beyond the years 1970 to 9999.
+/// Returns the local date and time; `None` for times beyond the years 1970 to 9999.
 fn civil_time(zone: &TimeZone, time: Time) -> Option<Zoned> {
     let at = Timestamp::from_millisecond(time.as_millis()).ok()?.to_zoned(zone.clone());
     let is_sane = time >= Time::EPOCH && (1969..=9999).contains(&at.year());
     is_sane.then_some(at)
 }
 
-/// `HH:MM:SS` on the day of `now`, with the date instead of the seconds on another day: for tables whose head names the
-/// zone. A time at another offset than now's says which.
+/// Returns `HH:MM:SS` on the day of `now`, with the date instead of the seconds on another day: for tables whose head
+/// names the zone. A time at another offset than now's shows its offset.
 pub fn short(time: Time, now: Time) -> String {
     short_in(zone(), time, now)
 }
@@ -125,7 +125,7 @@ fn short_in(zone: &TimeZone, time: Time, now: Time) -> String {
     if at.offset() == now.offset() { text.to_string() } else { format!("{text} {}", name_at(&at)) }
 }
 
-/// The same with the name of the zone: for sentences.
+/// Returns the same with the name of the zone: for sentences.
 pub fn clock(time: Time, now: Time) -> String {
     clock_in(zone(), time, now)
 }
@@ -137,7 +137,7 @@ fn clock_in(zone: &TimeZone, time: Time, now: Time) -> String {
     if short.ends_with(&name) { short } else { format!("{short} {name}") }
 }
 
-/// What the zone is called at that time: `CET`, `UTC`, `+0530`.
+/// Returns the zone's name at that time: `CET`, `UTC`, `+0530`.
 pub fn zone_name(time: Time) -> String {
     civil_time(zone(), time).map_or_else(|| "UTC".to_owned(), |at| name_at(&at))
 }
@@ -146,17 +146,17 @@ fn name_at(at: &Zoned) -> String {
     at.strftime("%Z").to_string()
 }
 
-/// A part of the local time, by a format of `strftime`; `-` where there is none.
+/// Returns a part of the local time, by a format of `strftime`; `-` if there is none.
 pub fn formatted(time: Time, format: &str) -> String {
     civil_time(zone(), time).map_or_else(|| "-".to_owned(), |at| at.strftime(format).to_string())
 }
 
-/// How far local time is ahead of UTC then.
+/// Returns how far local time is ahead of UTC at that time.
 pub fn ahead_of_utc_secs(time: Time) -> i64 {
     civil_time(zone(), time).map_or(0, |at| i64::from(at.offset().seconds()))
 }
 
-/// A span as a table shows it: two units at most, `-` for nothing measured.
+/// Returns a span as a table shows it: two units at most, `-` if nothing was measured.
 pub fn brief(span: Span) -> String {
     let millis = span.as_millis().max(0);
     let secs = millis / 1000;
@@ -174,7 +174,7 @@ fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
 }
 
 /// # Errors
-/// A text in none of the forms that [`ParseTimeError`] names.
+/// The text has none of the forms that [`ParseTimeError`] names.
 pub fn parse(text: &str, now: Time, occurrence: Occurrence) -> Result<Time, ParseTimeError> {
     parse_in(zone(), text, now, occurrence)
 }
@@ -202,7 +202,7 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> R
         None if trimmed.contains('-') => parse_date(zone, trimmed),
         None => parse_clock(zone, trimmed, now, occurrence),
     };
-    // The very last days are none in every zone.
+    // The very last days do not exist in every zone.
     let day: Option<civil::Date> = trimmed.get(..10).and_then(|day| day.parse().ok());
     match time {
         Some(time) if (Time::EPOCH..=Time::LATEST).contains(&time) => Ok(time),
@@ -212,7 +212,7 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> R
     }
 }
 
-/// `today`, `tomorrow` and `yesterday`: their first instant, or with a clock behind them that time of the day.
+/// Parses `today`, `tomorrow` and `yesterday`: their first instant, or with a time after them that time of the day.
 fn parse_day(zone: &TimeZone, text: &str, now: Time) -> Option<Time> {
     let (day, clock) = text.split_once([' ', 'T']).unwrap_or((text, ""));
     let today = civil_time(zone, now)?.date();
@@ -228,7 +228,7 @@ fn parse_day(zone: &TimeZone, text: &str, now: Time) -> Option<Time> {
     }
 }
 
-/// The next time at which the clock on the wall shows `HH:MM[:SS]`, or the last one.
+/// Returns the next time at which the local clock shows `HH:MM[:SS]`, or the last one.
 fn parse_clock(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> Option<Time> {
     let clock = clock_time(text)?;
     let today = civil_time(zone, now)?.date();
@@ -240,7 +240,7 @@ fn parse_clock(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -
     }
 }
 
-/// `HH:MM[:SS]`, `midnight` and `noon`.
+/// Parses `HH:MM[:SS]`, `midnight` and `noon`.
 fn clock_time(text: &str) -> Option<civil::Time> {
     match text {
         "midnight" => return Some(civil::Time::midnight()),
@@ -256,7 +256,8 @@ fn clock_time(text: &str) -> Option<civil::Time> {
     civil::Time::new(number(0)?, number(1)?, number(2)?, 0).ok()
 }
 
-/// When the clock on the wall shows this: twice where it is put back, and where it skips it, as much later as it skips.
+/// Returns when the local clock shows this: two instants where it is put back; where it skips the time, the instant
+/// later by the skipped time.
 fn instants(zone: &TimeZone, shown: DateTime) -> Vec<Time> {
     let ambiguous = || zone.to_ambiguous_timestamp(shown);
     let mut times: Vec<Time> =
@@ -273,12 +274,12 @@ fn parse_date(zone: &TimeZone, text: &str) -> Option<Time> {
     if text.len() == 10 {
         return first_instant(zone, text.parse().ok()?);
     }
-    // A date and hours alone would leave open whether the minutes were forgotten.
+    // With a date and hours alone, the minutes might have been forgotten.
     let has_minutes = text.as_bytes().get(13) == Some(&b':');
     if !has_minutes {
         return None;
     }
-    // 'Z' behind minutes alone, which the standard has, too.
+    // 'Z' after minutes without seconds, which the standard allows, too.
     let with_seconds = text.strip_suffix(['Z', 'z']).filter(|head| head.len() == 16).map(|head| format!("{head}:00Z"));
     match with_seconds.as_deref().unwrap_or(text).parse::<Timestamp>() {
         Ok(at) => Some(time_of(at)),
@@ -287,7 +288,7 @@ fn parse_date(zone: &TimeZone, text: &str) -> Option<Time> {
     }
 }
 
-/// Not always midnight: some zones put their clocks forward then.
+/// Returns the first instant of a day, which is not always midnight: some zones put their clocks forward then.
 fn first_instant(zone: &TimeZone, date: civil::Date) -> Option<Time> {
     let begin = date.to_zoned(zone.clone()).ok()?.start_of_day().ok()?;
     Some(time_of(begin.timestamp()))

@@ -9,7 +9,7 @@ pub fn is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Reads on a thread of its own, because a read of standard input cannot be given up; it ends with the process.
+/// Reads on its own thread, because a read of standard input cannot be cancelled; the thread ends with the process.
 pub fn forward(to: InputSender) {
     let runtime = Handle::current();
     std::thread::spawn(move || {
@@ -25,7 +25,7 @@ pub fn forward(to: InputSender) {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A terminal that is gone, or not ours to read: as if it had ended.
+                // A terminal that is gone, or that we may not read, counts as the end of the input.
                 Err(_) => break,
             }
         }

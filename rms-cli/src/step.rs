@@ -1,4 +1,5 @@
-//! A step of the job that we are in: what `rms run` and `srun` do there. Its nodes, output, input, signals and exit code.
+//! A step of the surrounding job, as started there by `rms run` and `srun`: its nodes, output, input, signals and exit
+//! code.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,13 +26,13 @@ use crate::lines::Streams;
 use crate::output::{self, Form, GONE};
 use crate::step_files::{StepFiles, Target};
 
-/// How a step is to be run.
+/// The options of a step.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// What its messages begin with: the command that was typed.
+    /// The command that was typed, with which messages begin.
     pub program: &'static str,
     pub argv: Vec<String>,
-    /// As for a job: what of the environment its tasks get.
+    /// The variables of the environment that its tasks get, as for a job.
     pub export: Option<String>,
     pub chdir: Option<String>,
     pub nodes: Option<(u32, u32)>,
@@ -46,30 +47,30 @@ pub struct Wanted {
     pub kill_on_bad_exit: bool,
     pub time: Option<Span>,
     pub label: bool,
-    /// Who reads what comes in here.
+    /// The tasks that read the input.
     pub input: Input,
-    /// What comes in, if it is not the standard input.
+    /// The input file, if the input is not the standard input.
     pub input_file: Option<String>,
-    /// Say of each task that fails how.
+    /// Whether to report how each failed task ended.
     pub reports_failures: bool,
     pub output: Target,
-    /// With the output if absent.
+    /// The target of the standard error; that of the output if absent.
     pub error: Option<Target>,
-    /// Go on in files that are there.
+    /// Whether to append to existing files.
     pub append: bool,
 }
 
 /// Runs a step to its end.
 ///
 /// # Errors
-/// Wrong values, and an agent that does not answer or refuses.
+/// Wrong values, or an agent that does not answer or refuses.
 pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Failure> {
-    // Before the step exists, so that no signal can fall between.
+    // Installed before the step exists, so that no signal is missed.
     let interrupts = Interrupts::listen()?;
     let caller = Caller::read()?;
     let file = wanted.input_file.as_deref().map(|path| open(&caller.cwd.join(path))).transpose()?;
     let environment = match &wanted.export {
-        // All that the caller has, as a shell's child would: what the job set is not taken away.
+        // The whole environment of the caller, as for a child of a shell: variables that the job set stay.
         None => caller.environment,
         Some(words) => {
             let speaks_slurm = caller.environment.iter().any(|(name, value)| name == SLURM && value == "1");
@@ -145,7 +146,8 @@ fn open(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::io(format!("{} cannot be read", path.display()), error))
 }
 
-/// Reads on a thread of its own, because a read cannot be given up; it ends with the process. The last piece is empty.
+/// Reads on its own thread, because a read cannot be cancelled; the thread ends with the process. The last piece is
+/// empty.
 fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (to, pieces) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -217,7 +219,7 @@ impl StepClient {
                     None if self.started.is_none() && self.exit_by_signal.is_some() => {
                         return Ok(self.exit_by_signal.unwrap_or(BY_INTERRUPT));
                     }
-                    // It was stopped before it could begin the step.
+                    // The agent was stopped before it could begin the step.
                     None if from.left_words_unread() && self.started.is_none() && !self.has_sent_more => {
                         (from, self.to) = agent::call(&self.socket, &self.call).await?;
                     }
@@ -310,7 +312,7 @@ impl StepClient {
         }
     }
 
-    /// The step ends, the job does not.
+    /// Ends the step, not the job.
     async fn interrupted(&mut self, interrupt: Interrupt) {
         match interrupt {
             Interrupt::Signal(signal @ (USR1 | USR2)) => self.say(&Say::Signal { signal }).await,

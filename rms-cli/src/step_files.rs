@@ -1,4 +1,4 @@
-//! The files that a step's output goes to (`srun -o step-%t.out`): which there are, opened when the first of it comes.
+//! The output files of a step (`srun -o step-%t.out`): which exist, each opened at its first output.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,21 +13,21 @@ use crate::failure::Failure;
 /// Where a stream of a step goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// To our own stream.
+    /// Our own stream.
     #[default]
     Here,
-    /// That of one task to our own stream, and nothing else.
+    /// Only the stream of this task, to our own stream.
     Only(u32),
     Nowhere,
-    /// A pattern as of a job's output.
+    /// Files by a pattern, as for a job's output.
     Files(String),
 }
 
 impl Target {
-    /// As srun has it: `all`, `none`, the number of a task, or the name of a file.
+    /// Parses a target like srun: `all`, `none`, the number of a task, or the name of a file.
     ///
     /// # Errors
-    /// A name with a percent sign that stands for nothing.
+    /// The name contains a percent sign without a meaning.
     pub fn parse(text: &str) -> Result<Target, Failure> {
         match text {
             "all" => Ok(Target::Here),
@@ -43,18 +43,18 @@ impl Target {
     }
 }
 
-/// The files of a step that runs.
+/// The files of a running step.
 #[derive(Debug)]
 pub struct StepFiles {
     pub output: Target,
     pub error: Target,
     pub append: bool,
     pub cwd: PathBuf,
-    /// What the job is called, as its environment says.
+    /// The number of the job, from the environment.
     pub job: u64,
     pub job_name: String,
     pub user: String,
-    /// Known when it has started.
+    /// The number of the step, known when it has started.
     pub step: u32,
     pub nodes: Vec<String>,
     pub n_tasks: Vec<u32>,
@@ -62,10 +62,10 @@ pub struct StepFiles {
 }
 
 impl StepFiles {
-    /// Writes what a task wrote, unless it is for our own streams: then the answer is `false`.
+    /// Writes output of a task, unless it is for our own streams: then returns `false`.
     ///
     /// # Errors
-    /// A file that cannot be opened or takes nothing.
+    /// A file cannot be opened or written.
     pub fn write(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
         let target = match stream {
             Stream::Out => &self.output,
@@ -103,7 +103,7 @@ impl StepFiles {
         self.cwd.join(pattern::fill(pattern, &names))
     }
 
-    /// Both streams of a task may go to one file.
+    /// Returns the open file. Both streams of a task may go to one file.
     fn file(&mut self, path: PathBuf) -> std::io::Result<&File> {
         match self.open.entry(path) {
             std::collections::btree_map::Entry::Occupied(open) => Ok(open.into_mut()),

@@ -21,20 +21,20 @@ use crate::script::Script;
 use crate::size::NodeCount;
 use crate::stamp::{self, ParseTimeError};
 
-/// What runs and what becomes of its output.
+/// What runs, and where its output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub work: Work,
-    /// The name of a job that names itself nothing.
+    /// The name of a job that gives itself none.
     pub name: String,
     /// Where the output goes if no file is named.
     pub output: Output,
     pub test_only: bool,
-    /// The script that runs, where it can be read here.
+    /// The script that runs, if it can be read here.
     pub script: Option<Script>,
 }
 
-/// Where output goes that no flag sends anywhere.
+/// Where output goes if no flag says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// [`DEFAULT_OUTPUT`] in the working directory.
@@ -43,10 +43,10 @@ pub enum Output {
     Stream,
 }
 
-/// The output file of a batch job that names none.
+/// The output file of a batch job that specifies none.
 pub const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
-/// Why flags and directives make no submission.
+/// Why flags and directives do not form a submission.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SubmissionError {
     #[error("--begin: {0}")]
@@ -162,7 +162,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
             malleable_threads: options.malleable_threads,
         },
         n_tasks,
-        // Nobody counts the CPUs of tasks that share them.
+        // CPUs are not counted for tasks that share them.
         cpus_per_task: if options.overcommit { 0 } else { options.cpus_per_task.unwrap_or(1) },
         shapes,
         clusters: options.clusters.unwrap_or_default(),
@@ -178,11 +178,11 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
     })
 }
 
-/// What the job inherits, and what only its submitter knows of it.
+/// Returns what the job inherits, and what only its submitter knows about it.
 pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String, String)>, SubmissionError> {
     let mut environment = export::select(options.export.as_deref(), &caller.environment, options.slurm_env)?;
     let mut set = |name: &str, value: String| {
-        // What was given by --export stays.
+        // Variables given by --export stay.
         if !environment.iter().any(|(given, _)| given == name) {
             environment.push((name.to_owned(), value));
         }
@@ -214,7 +214,7 @@ pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String,
         if let Some(account) = &options.account {
             set("SLURM_JOB_ACCOUNT", account.clone());
         }
-        // Of an option that was given twice, the last one counts.
+        // If an option is given twice, the last one counts.
         for (name, value) in options.slurm.iter().rev() {
             set(name, value.clone());
         }
@@ -223,7 +223,7 @@ pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String,
     Ok(environment)
 }
 
-/// What `--profile` and the flags beside it announce.
+/// Returns what `--profile` and the flags beside it announce.
 pub fn announced(options: &JobOptions, caller: &Caller) -> Result<Option<Evolving>, SubmissionError> {
     let Some(profile) = &options.profile else {
         let flags = [
@@ -241,7 +241,7 @@ pub fn announced(options: &JobOptions, caller: &Caller) -> Result<Option<Evolvin
     Ok(Some(Evolving { stages: announced.stages, expansion, open: options.open || announced.open }))
 }
 
-/// Workers are tasks: a script runs once.
+/// Checks that workers are tasks: a script runs only once.
 fn check_workers(malleable: Option<&Malleable>, work: &Work) -> Result<(), MalleableError> {
     let has_workers = malleable.is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match work {
@@ -257,7 +257,7 @@ fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u
     if options.shapes.is_some() {
         return Err(SubmissionError::PerNodeOfRange);
     }
-    // The server counts the tasks of a profile on each node, from those of its first stage.
+    // For a profile the server counts the tasks on each node, starting from those of its first stage.
     let first = evolving.and_then(|evolving| evolving.stages.stages().first()).map(|first| first.nodes);
     let n_nodes = match &options.nodes {
         None if first.is_some() => first.unwrap_or(1),
@@ -272,7 +272,7 @@ fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u
     }
 }
 
-/// Each node has a task at least.
+/// Checks that each node has at least one task.
 fn check_nodes(options: &JobOptions, n_nodes: Option<u32>) -> Result<(), SubmissionError> {
     match (options.tasks, n_nodes) {
         (Some(n_tasks), Some(n_nodes)) if n_tasks < n_nodes => {
@@ -282,7 +282,7 @@ fn check_nodes(options: &JobOptions, n_nodes: Option<u32>) -> Result<(), Submiss
     }
 }
 
-/// Where the job works, absolute: the server has no directory that a relative one could start from.
+/// Returns the working directory as an absolute path: the server has no directory to which a relative one could refer.
 fn directory(chdir: Option<&str>, cwd: &Path) -> Result<String, SubmissionError> {
     let path = chdir.map_or_else(|| cwd.to_owned(), |dir| cwd.join(dir));
     path.to_str().map(str::to_owned).ok_or_else(|| SubmissionError::OddDirectory(path.to_string_lossy().into_owned()))
@@ -351,7 +351,7 @@ mod tests {
             JobOptions { nodes, tasks, tasks_per_node, ..JobOptions::default() }
         };
         let shape = |n_nodes| vec![Shape { nodes: Nodes::Count(n_nodes), wall: None }];
-        // At most so many on a node, as under Slurm: without -N, as many nodes as that takes.
+        // At most that many on a node, as under Slurm: without -N, as many nodes as that takes.
         let four = submission(both(None, 4, 1));
         assert_eq!((four.n_tasks, four.shapes), (Some(4), shape(4)));
         let five = submission(both(None, 5, 2));

@@ -1,18 +1,18 @@
-//! What every SVG that is written here needs: lines, rounding, and texts that cannot break out of the document.
+//! Common parts of all SVG output: lines, rounding, and texts that are escaped.
 
 use std::fmt::Write as _;
 
-/// Adds a line. Writing to a string cannot fail.
+/// Adds a line; writing to a string cannot fail.
 pub fn put(svg: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(svg, "{line}");
 }
 
-/// Hundredths of a pixel: nobody sees less, and files stay small and equal everywhere.
+/// Rounds to hundredths of a pixel: less is not visible, and files stay small and the same everywhere.
 pub fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// A text as it may stand in a document.
+/// Escapes a text for use in a document.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

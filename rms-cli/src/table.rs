@@ -7,7 +7,7 @@ use crate::screen;
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// What people are told beside a column's name: the zone of its times.
+    /// The zone of the times, shown to people beside a column's name.
     zone: Option<String>,
 }
 
@@ -15,25 +15,26 @@ pub struct Table {
 struct Column {
     name: String,
     is_number: bool,
-    /// Its cells are cut where the terminal is too narrow, before others are.
+    /// Whether its cells are cut before others if the terminal is too narrow.
     gives_way: bool,
-    /// Not below what says something, as long as others can be left out.
+    /// Whether it is kept readable as long as other columns can be left out.
     matters: bool,
-    /// It is left out where the terminal is too narrow for what others need.
+    /// Whether it is left out if the terminal is too narrow for the others.
     may_go: bool,
     is_clock: bool,
 }
 
-/// How much of a column is left at least when it gives way, and when all have to.
+/// The least width of a column that is cut first, and of any column when all are cut.
 const LEAST_CUT: usize = 8;
 const LEAST_THAT_MATTERS: usize = 36;
 const LEAST_ANY: usize = 3;
-/// Between columns.
+/// The space between columns.
 const GAP: usize = 2;
 
 impl Table {
-    /// Columns by name. Signs before a name say more of it: `>` holds numbers and is aligned to the right, `~` is cut
-    /// first where the terminal is too narrow, `!` far less, `?` is left out then, `@` holds times of the clock on the wall.
+    /// Creates a table of columns by name. Signs before a name set properties: `>` holds numbers and is aligned to the
+    /// right, `~` is cut first if the terminal is too narrow, `!` is cut far less, `?` is left out then, `@` holds
+    /// times of day.
     pub fn new(columns: &[impl AsRef<str>]) -> Table {
         let column = |text: &str| {
             let name = text.trim_start_matches(['>', '~', '!', '?', '@']);
@@ -45,7 +46,7 @@ impl Table {
         Table { columns: columns.iter().map(|text| column(text.as_ref())).collect(), rows: Vec::new(), zone: None }
     }
 
-    /// Times of the clock on the wall are of this zone.
+    /// Sets the zone of the times of day.
     pub fn in_zone(mut self, zone: String) -> Table {
         self.zone = Some(zone);
         self
@@ -56,12 +57,13 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Aligned columns two spaces apart; `empty` stands for no rows at all. On a terminal it is no wider than that.
+    /// Returns aligned columns two spaces apart; `empty` replaces a table without rows. On a terminal it is no wider
+    /// than the terminal.
     pub fn text(&self, empty: &str) -> String {
         self.fitted(empty, screen::table_width())
     }
 
-    /// The same, as wide as that.
+    /// Returns the same, at most that wide.
     pub fn fitted(&self, empty: &str, columns: Option<usize>) -> String {
         if self.rows.is_empty() {
             return wrapped(empty, columns.unwrap_or(usize::MAX));
@@ -88,7 +90,7 @@ impl Table {
         }
     }
 
-    /// Until all fit: columns that may are cut, then some are left out, then all are cut.
+    /// Narrows columns until all fit: first those that may be cut, then some are left out, then all are cut.
     fn narrow(&self, widths: &mut [Option<usize>], columns: usize) {
         shrink(widths, columns, LEAST_CUT, |idx| self.columns[idx].gives_way);
         shrink(widths, columns, LEAST_THAT_MATTERS, |idx| self.columns[idx].matters);
@@ -101,7 +103,7 @@ impl Table {
         shrink(widths, columns, LEAST_CUT, |idx| self.columns[idx].matters);
         shrink(widths, columns, LEAST_ANY, |idx| !self.columns[idx].is_number);
         shrink(widths, columns, 1, |_| true);
-        // So narrow that not even a sign of each fits: the first ones.
+        // If not even one character of each fits, only the first columns are shown.
         for idx in (1..widths.len()).rev() {
             if total(widths) > columns {
                 widths[idx] = None;
@@ -122,7 +124,7 @@ impl Table {
         text + "\n"
     }
 
-    /// A line of names and a line for each row; a `|` or line end inside a field is escaped by a backslash.
+    /// Returns a line of names and a line for each row; a `|` or line end inside a field is escaped by a backslash.
     pub fn parsable(&self) -> String {
         let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
         let mut text = names.join("|") + "\n";
@@ -134,7 +136,7 @@ impl Table {
     }
 }
 
-/// A sentence in lines of so many columns, broken between words.
+/// Wraps a sentence into lines of that many columns, broken between words.
 pub fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = String::new();
     let mut used = 0;
@@ -156,7 +158,7 @@ fn total(widths: &[Option<usize>]) -> usize {
     shown.clone().sum::<usize>() + GAP * shown.count().saturating_sub(1)
 }
 
-/// The widest of these gives a column away, again and again, down to `least`.
+/// Narrows the widest of these columns by one, repeatedly, but not below `least`.
 fn shrink(widths: &mut [Option<usize>], columns: usize, least: usize, may: impl Fn(usize) -> bool) {
     while total(widths) > columns {
         let widest = widths.iter_mut().enumerate().filter(|(idx, _)| may(*idx)).filter_map(|(_, width)| width.as_mut());
@@ -167,12 +169,12 @@ fn shrink(widths: &mut [Option<usize>], columns: usize, least: usize, may: impl 
     }
 }
 
-/// A name with control characters in it could repaint the terminal of whoever lists it.
+/// Replaces control characters, which could redraw the terminal of a user who lists the name.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Would it move the cursor, or turn the order of what is beside it?
+/// Returns whether the character would move the cursor, or change the direction of the text beside it.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')

@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Settings, Span};
 use crate::names::ClusterNames;
 use crate::stamp;
 
-/// The proposal that stands, or stood last.
+/// Returns the proposal that stands, or stood last.
 pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
     record.rounds.iter().rev().find_map(|round| match &round.said {
         Said::Proposed { by, round, template } => Some((*by, *round, template)),
@@ -16,17 +16,17 @@ pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template
     })
 }
 
-/// Quantities of time are milliseconds.
+/// Converts a quantity of time, which is in milliseconds.
 pub fn time(quantity: u64) -> Span {
     i64::try_from(quantity).map_or(Span::MAX_WALL, Span::from_millis).min(Span::MAX_WALL)
 }
 
-/// `0.25`: in the currency of the deployment, for a node and hour.
+/// Returns a price as `0.25`, in the currency of the deployment, for a node and hour.
 pub fn price(price: Price) -> String {
     (price.0 as f64 / 1000.0).to_string()
 }
 
-/// Which terms of `earlier`, by the other end, `counter` does not keep.
+/// Returns the terms of `earlier`, by the other end, that `counter` does not keep.
 pub fn against(earlier: &Template, by: Side, counter: &Template) -> Vec<String> {
     let direction = earlier.direction();
     let pairs = earlier.items().iter().zip(counter.items()).filter(|(_, item)| item.is_live());
@@ -66,7 +66,7 @@ fn item_against(wanted: &Item, by: Side, item: &Item, direction: Direction) -> V
     broken
 }
 
-/// What the cluster allows, as far as who asks may know it.
+/// The limits of the cluster, as far as the caller may know them.
 #[derive(Debug, Default)]
 pub struct Allowed {
     settings: Option<Settings>,
@@ -74,7 +74,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// By the settings of now.
+    /// Reads the limits from the current settings.
     pub async fn ask(client: &Client, clusters: &ClusterNames) -> Allowed {
         let settings = client.settings().await.ok().map(|settings| Allowed::parse(&settings));
         Allowed { settings, clusters: clusters.clone() }
@@ -83,13 +83,13 @@ impl Allowed {
     fn parse(told: &[(String, String)]) -> Settings {
         let mut settings = Settings::default();
         for (key, value) in told {
-            // A newer server may have some that are unknown here.
+            // A newer server may have settings that are unknown here.
             let _unknown = settings.set(key, value);
         }
         settings
     }
 
-    /// How many nodes all jobs of a user may have more than they started with.
+    /// Returns how many nodes beyond their initial ones all jobs of a user may have.
     fn growth(&self, owner: &str) -> Option<u32> {
         self.settings.as_ref()?.growth_limit_of(owner)
     }
@@ -98,14 +98,14 @@ impl Allowed {
         Some(self.settings.as_ref()?.max_wall)
     }
 
-    /// The lowest price in a negotiation about nodes of a cluster.
+    /// Returns the lowest price in a negotiation about nodes of a cluster.
     fn least_price(&self, cluster: ClusterId) -> Option<Price> {
         let settings = self.settings.as_ref()?;
         Some(Price(settings.price_in(&self.clusters.name(cluster)).saturating_mul(settings.price_floor.into()) / 100))
     }
 }
 
-/// Which terms of the proposal before the standing one does not keep.
+/// Returns the terms of the previous proposal that the standing one does not keep.
 pub fn against_before(record: &NegotiationRecord) -> Option<String> {
     let mut proposals = record.rounds.iter().rev().filter_map(|round| match &round.said {
         Said::Proposed { by, template, .. } => Some((*by, template)),
@@ -117,7 +117,7 @@ pub fn against_before(record: &NegotiationRecord) -> Option<String> {
     (!broken.is_empty()).then(|| broken.join("; "))
 }
 
-/// Why a negotiation of this user's job that is over has no result, if that was for a term of its last proposal.
+/// Returns why a negotiation of this user's job ended without a result, if a term of its last proposal was the reason.
 pub fn broken(record: &NegotiationRecord, owner: &str, allowed: &Allowed) -> Option<String> {
     let reason = record.rounds.iter().rev().find_map(|round| match &round.said {
         Said::Phase { phase: Phase::Ended(_), reason } => Some(*reason),
@@ -130,7 +130,7 @@ pub fn broken(record: &NegotiationRecord, owner: &str, allowed: &Allowed) -> Opt
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// What of this item was not possible.
+/// Returns what was not possible in this item.
 fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): (&str, &Allowed)) -> Option<String> {
     let (what, held) = (name(&item.resource), item.held.0);
     let proposed = match direction {
@@ -239,7 +239,7 @@ fn amount(resource: &Resource, quantity: u64) -> String {
     }
 }
 
-/// Totals that are of use, if not all are.
+/// Returns the totals that are useful, if not all are.
 pub fn sizes(sizes: &Sizes) -> Option<String> {
     match sizes {
         Sizes::Any => None,
@@ -256,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// So many nodes more or fewer, of 8 that are held.
+    /// Returns a proposal of that many nodes more or fewer, with 8 held.
     fn proposal(direction: Direction, quantity: u64, change: impl FnOnce(&mut Item)) -> Template {
         let mut item = Item::up_to(Resource::Nodes(ClusterId(0)), 8, quantity);
         change(&mut item);

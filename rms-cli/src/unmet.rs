@@ -1,4 +1,4 @@
-//! Finds what a script uses and its job will not have, before the job starts: variables of Slurm and commands.
+//! Finds variables of Slurm and commands that a script uses and its job will not have, before the job starts.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -14,11 +14,11 @@ use crate::script::Script;
 use crate::shell::{self, Found, What, Word};
 use crate::srun::{self, Misuse, StepCheck};
 
-/// Variables that other batch systems set. Where a script uses one that is empty, `rm -rf /scratch/$USER/$ID` removes
-/// what belongs to other jobs.
+/// Variables that other batch systems set. If a script uses one that is empty, `rm -rf /scratch/$USER/$ID` removes
+/// files of other jobs.
 const FOREIGN: [&str; 8] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PBS_", "LSB_", "OAR_"];
 
-/// Slurm, too, sets these only if the user asked for what they tell, or for the processes of a step.
+/// Slurm sets these, too, only if the user gave the corresponding option, or for the processes of a step.
 const EMPTY_THERE_TOO: [&str; 9] = [
     "SLURM_CPUS_PER_TASK",
     "SLURM_GPUS",
@@ -31,7 +31,7 @@ const EMPTY_THERE_TOO: [&str; 9] = [
     "SLURM_RESTART_COUNT",
 ];
 
-/// The tasks of a step have these, and scripts do not. Not SLURM_STEP_ID: see the agents' `environment.rs`.
+/// Tasks of a step have these, scripts do not. SLURM_STEP_ID is not included: see the agents' `environment.rs`.
 const OF_STEPS: [&str; 5] = [
     "SLURM_STEPID",
     "SLURM_STEP_NODELIST",
@@ -40,10 +40,11 @@ const OF_STEPS: [&str; 5] = [
     "SLURM_STEP_TASKS_PER_NODE",
 ];
 
-/// Tasks have these, and what `rms-rsh` starts on a node; scripts do not, for `mpirun` would hand them on to other nodes.
+/// Tasks have these, and so do programs that `rms-rsh` starts on a node; scripts do not, because `mpirun` would pass
+/// them on to other nodes.
 const OF_TASKS: [&str; 4] = ["RMS_TASK_ID", "RMS_LOCAL_ID", "RMS_NODE_ID", "RMS_NODE_NAME"];
 
-/// Commands that the nodes of a cluster with Slurm, or modules, have, and what to do here.
+/// Commands that exist on clusters with Slurm or with modules, and what to do here.
 const COMMANDS: [(&str, &str); 14] = [
     ("srun", "'rms run' is the same here, and --slurm-env gives the job an srun"),
     ("sbatch", "'rms submit' is the same here"),
@@ -64,10 +65,11 @@ const COMMANDS: [(&str, &str); 14] = [
 const LOADED: &str =
     "load what is needed before you submit (the job gets your environment), or source the file that defines it";
 
-/// One sentence for each thing that is missing and can do no harm. `allow_unset` names variables that may be, or `all`.
+/// Returns a sentence for each missing thing that does no harm. `allow_unset` names variables that may be missing, or
+/// `all`.
 ///
 /// # Errors
-/// The script uses variables of a batch system that its job will not have, and does not say what then.
+/// The script uses variables of a batch system that its job will not have, and does not provide for that.
 pub fn check(
     script: &Script,
     environment: &[(String, String)],
@@ -104,7 +106,7 @@ pub fn check(
                 let is_of_steps = OF_STEPS.contains(&name.as_str());
                 let is_empty_there = job.speaks_slurm && (is_of_steps || EMPTY_THERE_TOO.contains(&name.as_str()));
                 match (is_empty_there, is_quoted) {
-                    // The tasks of a step have it, perhaps.
+                    // The tasks of a step may have it.
                     (true, true) => {}
                     (true, false) if told.insert(name) => {
                         let file = &script.file;
@@ -119,7 +121,7 @@ pub fn check(
                     "srun" => job.speaks_slurm,
                     _rms => words.first().is_some_and(|verb| verb.is_whole && verb.text == "run"),
                 };
-                // A function of that name may be defined by what was read in, or here.
+                // A function of that name may be defined in a file that was read, or here.
                 let is_ours = is_step && !is_prepared && !defined.contains(command.as_str());
                 let misused = if is_ours { misused(command, words, check_step) } else { None };
                 let file = &script.file;
@@ -130,7 +132,7 @@ pub fn check(
                 let known = COMMANDS.iter().find(|(theirs, _)| theirs == command);
                 let Some((command, advice)) = known else { continue };
                 let is_function = *advice == LOADED;
-                // The agents give scripts that speak Slurm one: a step.
+                // For scripts with Slurm's options the agents provide one: a step.
                 let is_step = job.speaks_slurm && *command == "srun";
                 if is_step && is_login(&script.text) && told.insert(command) {
                     let file = &script.file;
@@ -147,7 +149,7 @@ pub fn check(
     if refused.is_empty() { Ok(warnings) } else { Err(refusal(&script.file, &refused, job.speaks_slurm)) }
 }
 
-/// Why a step that is asked for so cannot be, whatever the words are that are known only when the script runs.
+/// Returns why a step with these words is impossible, whatever the words are that are known only when the script runs.
 fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<String> {
     let check = if command == "srun" { srun::check } else { check_step };
     let mut known: Vec<String> = Vec::new();
@@ -156,7 +158,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
         let has_value = !is_whole && text.starts_with('-') && (text.contains('=') || !text.starts_with("--"));
         match is_whole {
             true => known.push(text.clone()),
-            // `--ntasks=$N`, `-n$N`: of the value nothing is known.
+            // `--ntasks=$N`, `-n$N`: the value is unknown.
             false if has_value && text.len() > 1 => {}
             false => {
                 is_open = true;
@@ -164,7 +166,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
             }
         }
     }
-    // Is a word that is not known the value of the one before it, an option, or the command?
+    // An unknown word may be the value of the word before it, an option, or the command.
     let may_be_value = is_open && known.last().is_some_and(|last| last.starts_with('-'));
     if is_open {
         known.push(UNKNOWN.to_owned());
@@ -172,7 +174,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
     let is_certain = |kind| match kind {
         ErrorKind::UnknownArgument => true,
         ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::ArgumentConflict => !may_be_value,
-        // Help, and what was cut off by a redirection that was not read as one.
+        // A request for help, or words after a redirection that was not recognized.
         _no_fault => false,
     };
     match check(&known) {
@@ -186,7 +188,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
     }
 }
 
-/// Stands for words that are known only when the script runs.
+/// A placeholder for words that are known only when the script runs.
 const UNKNOWN: &str = "unknown";
 
 fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
@@ -221,7 +223,7 @@ fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len())
 }
 
-/// What is known of the job to come.
+/// What is known about the job before it starts.
 struct JobOf<'a> {
     environment: &'a [(String, String)],
     speaks_slurm: bool,
@@ -233,7 +235,7 @@ impl JobOf<'_> {
         is_set_here || (self.speaks_slurm && SLURM_OF_AGENT.contains(&name))
     }
 
-    /// Functions travel in the environment of bash.
+    /// Functions are inherited in the environment of bash.
     fn has_command(&self, command: &str) -> bool {
         let value_of = |wanted: &str| self.environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
         let is_function = [format!("BASH_FUNC_{command}%%"), format!("BASH_FUNC_{command}()")];
@@ -248,13 +250,13 @@ impl JobOf<'_> {
         path.split(':').any(is_executable)
     }
 
-    /// Does its shell read files that may define commands before the script?
+    /// Returns whether the shell reads files before the script that may define commands.
     fn prepares_shells(&self, script: &str) -> bool {
         is_login(script) || self.environment.iter().any(|(name, _)| name == "BASH_ENV" || name == "ENV")
     }
 }
 
-/// Does its shell read the profiles of the system and of its user?
+/// Returns whether the shell reads the profiles of the system and of its user.
 fn is_login(script: &str) -> bool {
     let first = script.lines().next().unwrap_or_default();
     first.split_whitespace().skip(1).any(|word| {
@@ -271,7 +273,8 @@ fn is_for_a_shell(script: &str) -> bool {
     })
 }
 
-/// Names of variables in a script of another language, one for each line. Whether it provides for them cannot be seen.
+/// Returns names of variables in a script of another language, one for each line. Whether the script provides for them
+/// being empty is unknown.
 fn mentions(script: &str) -> Vec<Found> {
     let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The worker of a task farm: a program that is executed on every node, though it may be a script with flags of its own.
+//! The worker of a task farm: a program that is executed on every node; it may be a script with its own flags.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,23 +10,23 @@ use crate::failure::Failure;
 use crate::script::Script;
 use crate::submission::{Order, Output};
 
-/// What `--wrap` says, by a shell on each node.
+/// Returns the order for `--wrap`: a shell on each node.
 pub fn of_command_line(command: &str) -> Order {
     let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
     Order { script: Some(Script::wrap(command)), ..order("wrap", argv) }
 }
 
-/// A program by its name. If it is a script that lies here, it may hold flags.
+/// Returns the order for a program by its name. If it is a script here, it may contain flags.
 ///
 /// # Errors
-/// It lies here and cannot be executed, or its directives are wrong.
+/// It is here and cannot be executed, or its directives are wrong.
 pub fn of_program(name: &str, args: Vec<String>) -> Result<(Directives, Order), Failure> {
     if name == "-" {
         let failure = Failure::usage("workers are started from a file on each node, not from the standard input");
         return Err(failure.hint("name a program: rms submit --malleable 2-8 --workers ./worker"));
     }
     if !Path::new(name).is_file() {
-        // Each node looks for it, as a shell does.
+        // Each node looks it up, like a shell.
         return Ok((Directives::default(), of_words(name.to_owned(), args)?));
     }
     let program = executable(name)?;
@@ -37,10 +37,10 @@ pub fn of_program(name: &str, args: Vec<String>) -> Result<(Directives, Order), 
     Ok((directives, of_words(program, args)?))
 }
 
-/// A script that says itself that it is a worker.
+/// Returns the order for a script whose own lines make it a worker.
 ///
 /// # Errors
-/// There is no file that the nodes could execute.
+/// There is no file that the nodes can execute.
 pub fn of_script(path: Option<&str>, args: Vec<String>) -> Result<Order, Failure> {
     let program = executable(path.unwrap_or("-"))?;
     of_words(program, args)
@@ -56,7 +56,7 @@ fn order(name: &str, argv: Vec<String>) -> Order {
     Order { work: Work::Tasks { argv }, name: name.to_owned(), output: Output::File, test_only: false, script: None }
 }
 
-/// The whole path of a file here: with it, nodes find what the submitter sees.
+/// Returns the absolute path of a file here, so that nodes find what the submitter sees.
 fn executable(path: &str) -> Result<String, Failure> {
     let failure = |problem: &str| Failure::usage(format!("the worker {path} cannot be executed: {problem}"));
     let whole = std::path::absolute(path).map_err(|error| failure(&error.to_string()))?;

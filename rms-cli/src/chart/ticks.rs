@@ -1,6 +1,7 @@
 //! Round numbers to put marks at, and how they are written.
 
-/// Marks at round numbers that cover `least` to `most`, about `n_wanted` of them; the first and the last may lie outside.
+/// Returns marks at round numbers that cover `least` to `most`, about `n_wanted` of them; the first and the last may
+/// lie outside.
 pub fn round_marks(least: f64, most: f64, n_wanted: u32) -> Vec<f64> {
     let range = if most > least { most - least } else { 1.0 };
     let rough = range / f64::from(n_wanted.max(1));
@@ -12,7 +13,7 @@ pub fn round_marks(least: f64, most: f64, n_wanted: u32) -> Vec<f64> {
     (first..=last.max(first + 1)).map(|idx| idx as f64 * step).collect()
 }
 
-/// As people read it: 20 k, 3 M, 0.25.
+/// Returns a readable number: 20 k, 3 M, 0.25.
 pub fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, " G"),
@@ -20,7 +21,7 @@ pub fn short(value: f64) -> String {
         size if size >= 1e4 => (value / 1e3, " k"),
         _ => (value, ""),
     };
-    // As many decimals as it takes, at most three.
+    // As many decimals as necessary, at most three.
     let text = format!("{scaled:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{}{unit}", if text == "-0" { "0" } else { text })

@@ -1,4 +1,4 @@
-//! Brings an embedded cluster up: makes what was never made, starts what does not run.
+//! Brings an embedded cluster up: creates what does not exist, starts what does not run.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::place;
 use crate::stamp;
 
-/// What is wanted; what is absent is as it was, or the default.
+/// The wanted cluster; absent values keep what exists, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     pub layout: Option<Layout>,
@@ -27,19 +27,19 @@ pub struct Changes {
     pub listen: Option<IpAddr>,
 }
 
-/// What was done.
+/// The result of bringing it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
     pub ledger: Ledger,
     pub server: String,
-    /// The cluster was there before, running or not.
+    /// Whether the cluster existed before, running or not.
     pub is_old: bool,
     pub server_started: bool,
-    /// Names of the nodes whose agents were started.
+    /// The names of the nodes whose agents were started.
     pub started: Vec<String>,
 }
 
-/// The programs that play the cluster.
+/// The programs that make up the cluster.
 struct Programs {
     server: PathBuf,
     agent: PathBuf,
@@ -48,7 +48,7 @@ struct Programs {
 /// Brings it up and waits until every node can be used.
 ///
 /// # Errors
-/// A wish that does not fit what is there, missing programs, processes that do not get ready.
+/// The wanted cluster contradicts the existing one, programs are missing, or processes do not become ready.
 pub async fn build(dir: &UpDir, changes: &Changes) -> Result<Built, Failure> {
     let programs = Programs { server: spawn::program("rms-server")?, agent: spawn::program("node-agent")? };
     dir.make()?;
@@ -60,7 +60,7 @@ pub async fn build(dir: &UpDir, changes: &Changes) -> Result<Built, Failure> {
     let built = bring_up(dir, ledger, is_old, &programs).await;
     if built.is_err() && !is_old {
         drop(lock);
-        // Nobody could use what there is of it, and the next attempt may wish for something else.
+        // The incomplete cluster is useless, and the next attempt may ask for a different one.
         let _what_failed_is_told = stop(dir, StopOptions { keep: false, now: true }).await;
     }
     built
@@ -78,7 +78,7 @@ async fn bring_up(dir: &UpDir, mut ledger: Ledger, is_old: bool, programs: &Prog
     Ok(Built { server: client.server().to_owned(), ledger, is_old, server_started, started })
 }
 
-/// The cluster that is there, if it is the one that is wanted.
+/// Returns the existing cluster, if it is the wanted one.
 fn agreed(ledger: Ledger, changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
     let differs = |what: &str, there: &str| {
         Failure::new("other_cluster", format!("{} holds a cluster with {what} {there}", dir.root.display()))
@@ -102,7 +102,7 @@ fn new_ledger(changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
         None => Layout::of_nodes(DEFAULT_NODES).map_err(Failure::usage)?,
     };
     let listen = changes.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    // What is here was not made by us.
+    // The files here were not made by us.
     if place::is_there(&dir.server())? {
         let failure =
             Failure::new("not_ours", format!("{} is there, but no cluster of 'rms up'", dir.server().display()));
@@ -121,7 +121,7 @@ fn new_ledger(changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
     Ok(ledger)
 }
 
-/// Only IPv4 has many loopback addresses.
+/// Returns whether it is the one loopback address of its family: only IPv4 has many.
 fn is_plain_loopback(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback(),
@@ -130,7 +130,7 @@ fn is_plain_loopback(address: IpAddr) -> bool {
 }
 
 async fn make_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> Result<(), Failure> {
-    // An attempt that was cut short left something behind that nobody has used.
+    // An interrupted attempt has left files that nobody has used.
     if place::is_there(&dir.server())? {
         let removed = std::fs::remove_dir_all(dir.server());
         removed.map_err(|error| Failure::io(format!("{} cannot be removed", dir.server().display()), error))?;
@@ -146,7 +146,7 @@ async fn make_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> R
     dir.save(ledger)
 }
 
-/// A UDP port that nobody has now. It is kept for good, so that agents find the server again.
+/// Returns a free UDP port. It is kept for good, so that agents find the server again.
 fn free_address(listen: IpAddr) -> Result<SocketAddr, Failure> {
     let bound = UdpSocket::bind((listen, 0)).and_then(|socket| socket.local_addr());
     bound.map_err(|error| {
@@ -161,7 +161,7 @@ async fn start_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> 
     let args = words(["run", "--dir"], dir.server().into(), []);
     let daemon = Daemon { dir, name: "server", program: &programs.server, args };
     let mut starting = daemon.start()?;
-    // Before it is ready, or a crash of ours would leave it to nobody.
+    // Recorded before it is ready, or after a crash of ours nobody would know about it.
     ledger.server = Some(starting.record.clone());
     dir.save(ledger)?;
     starting.ready(SERVER_READY).await?;
@@ -203,14 +203,14 @@ async fn start_nodes(
         dir.save(ledger)?;
         starting.push(agent);
     }
-    // All of them get ready at the same time.
+    // All of them become ready at the same time.
     for agent in &mut starting {
         agent.ready(AGENT_READY).await?;
     }
     Ok(starting.into_iter().map(|agent| agent.name).collect())
 }
 
-/// Gives a node its certificate the way every node gets one: by a token.
+/// Gives a node its certificate like any other node: by a token.
 async fn join(dir: &UpDir, node: &NodeRecord, programs: &Programs, client: &Client) -> Result<(), Failure> {
     let token = client.draw_token(None).map_err(|error| Failure::new("token", error))?;
     let identity = Identity::new(Role::Agent, &node.name).map_err(|error| Failure::new("name", error))?;
@@ -253,8 +253,8 @@ fn words<const N: usize, const M: usize>(before: [&str; N], path: OsString, afte
 }
 
 const DEFAULT_NODES: u32 = 4;
-/// How the lines begin that say so.
+/// How the lines that report readiness begin.
 const SERVER_READY: &str = "listening on ";
 const AGENT_READY: &str = "connected to ";
-/// In an agent's directory, once it has joined.
+/// A file in an agent's directory, once it has joined.
 const CREDENTIALS: &str = "credentials/cert.pem";

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use rms_model::Time;
 
-/// A name for the cgroups of one embedded cluster that no other one has.
+/// Returns a unique name for the cgroups of one embedded cluster.
 pub fn name(root: &Path, now: Time) -> String {
     let mut hasher = DefaultHasher::new();
     (root, now.as_millis(), std::process::id()).hash(&mut hasher);
     format!("limber-up-{:012x}", hasher.finish() & 0xffff_ffff_ffff)
 }
 
-/// Removes every cgroup of that name with all below it, wherever below `mount` the agents were allowed to make it.
-/// What cannot be removed stays: it is empty and costs little.
+/// Removes every cgroup of that name with its children, wherever below `mount` the agents were allowed to create it. A
+/// cgroup that cannot be removed stays: it is empty and costs little.
 pub fn remove(mount: &Path, name: &str) {
     remove_below(mount, name, MAX_DEPTH);
 }
@@ -29,7 +29,7 @@ fn remove_below(dir: &Path, name: &str, depth: u32) {
     }
 }
 
-/// A cgroup goes by `rmdir` although files appear in it, once it has no children.
+/// Removes a cgroup by `rmdir`, which works although it contains files, once it has no children.
 fn remove_tree(dir: &Path) {
     for child in children(dir) {
         remove_tree(&child);
@@ -41,14 +41,14 @@ fn children(dir: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
-    // Links are not followed, so nothing outside is reached.
+    // Links are not followed, so nothing outside is affected.
     let dirs = entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     dirs.map(|entry| entry.path()).collect()
 }
 
-/// Where cgroups are.
+/// Where cgroups are mounted.
 pub const MOUNT: &str = "/sys/fs/cgroup";
-/// Deeper than sessions of users and services lie.
+/// The greatest depth searched: sessions of users and services are not as deep.
 const MAX_DEPTH: u32 = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which clusters of how many nodes `rms up` makes, and what their nodes are called.
+//! Which clusters with how many nodes `rms up` creates, and the names of their nodes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use thiserror::Error;
 #[serde(transparent)]
 pub struct Layout(pub Vec<(String, u32)>);
 
-/// Why a text is no layout.
+/// Why a text is not a layout.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     #[error("'{0}' names no clusters: write a:4 or a:4,b:8 (name and nodes)")]
@@ -48,7 +48,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Node names with their clusters: `a1`, `a2`, …; a cluster whose name ends in a digit gets a dash, so that
+    /// Returns node names with their clusters: `a1`, `a2`, …; a cluster whose name ends in a digit gets a dash, so that
     /// no two clusters can have a node of the same name.
     pub fn nodes(&self) -> impl Iterator<Item = (String, String)> {
         self.0.iter().flat_map(|(cluster, n_nodes)| {
@@ -82,8 +82,8 @@ impl FromStr for Layout {
     }
 }
 
-/// The address of the node at this place: each has a loopback address of its own, as MPI libraries tell nodes
-/// apart by address. The server has 127.0.0.1.
+/// Returns the address of the node at this index: each has its own loopback address, because MPI libraries distinguish
+/// nodes by address. The server has 127.0.0.1.
 pub fn node_address(idx: usize) -> IpAddr {
     let (high, low) = (idx / 250, idx % 250);
     IpAddr::V4(Ipv4Addr::new(127, 0, u8::try_from(high).unwrap_or(u8::MAX), low as u8 + 2))

@@ -1,4 +1,4 @@
-//! What `rms up` has made and started, written down for the next `rms up` and for `rms down`.
+//! What `rms up` has created and started, recorded for the next `rms up` and for `rms down`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,16 +17,16 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ledger {
-    /// Of this file's form.
+    /// The version of this file's format.
     pub version: u32,
     pub layout: Layout,
-    /// Of every node; absent: as the machine is.
+    /// The topology of every node; absent: that of the machine.
     pub topology: Option<String>,
     /// Where the server listens; the nodes too, unless it is a loopback address.
     pub listen: IpAddr,
     /// The name of the cgroups that its jobs run in.
     pub cgroup: String,
-    /// The server's data directory is complete.
+    /// Whether the server's data directory is complete.
     pub is_made: bool,
     pub server: Option<ProcessRecord>,
     pub nodes: Vec<NodeRecord>,
@@ -47,7 +47,7 @@ pub struct NodeRecord {
 
 pub const VERSION: u32 = 1;
 
-/// The directory of an embedded cluster and what lies where in it.
+/// The directory of an embedded cluster and the paths in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpDir {
     pub root: PathBuf,
@@ -58,7 +58,7 @@ impl UpDir {
         self.root.join("server")
     }
 
-    /// The client directory of the admin.
+    /// Returns the client directory of the admin.
     pub fn client(&self) -> PathBuf {
         self.root.join(crate::place::EMBEDDED_CLIENT)
     }
@@ -75,7 +75,7 @@ impl UpDir {
         self.root.join("logs")
     }
 
-    /// The log of the server, or of a node's agent.
+    /// Returns the log of the server, or of a node's agent.
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs().join(format!("{name}.log"))
     }
@@ -91,17 +91,17 @@ impl UpDir {
     /// Makes the directory for its owner only. What root starts runs jobs of other users, who must reach their scripts.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn make(&self) -> Result<(), Failure> {
         let mode = if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 };
         let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&self.root);
         made.map_err(|error| Failure::io(format!("{} cannot be made", self.root.display()), error))
     }
 
-    /// Keeps other `rms up` and `rms down` out; the kernel lets go of it when this process ends.
+    /// Locks out other `rms up` and `rms down`; the kernel releases the lock when this process ends.
     ///
     /// # Errors
-    /// Another one is at work.
+    /// Another one is running.
     pub fn lock(&self) -> Result<UpLock, Failure> {
         let path = self.lock_file();
         let of_io = |error: io::Error| Failure::io(format!("{} cannot be locked", path.display()), error);
@@ -117,7 +117,7 @@ impl UpDir {
         }
     }
 
-    /// The ledger; `None` if there is no cluster here.
+    /// Returns the ledger; `None` if there is no cluster here.
     ///
     /// # Errors
     /// A file that is unreadable or of another version.
@@ -135,7 +135,7 @@ impl UpDir {
         Ok(Some(ledger))
     }
 
-    /// Replaces the ledger; whoever reads sees the old or the new one.
+    /// Replaces the ledger; readers see the old or the new one.
     ///
     /// # Errors
     /// A directory that cannot be written.
@@ -151,7 +151,7 @@ impl UpDir {
         write().map_err(|error| Failure::io(format!("{} cannot be written", path.display()), error))
     }
 
-    /// Removes what `rms up` made, and the directory if nothing else is in it.
+    /// Removes what `rms up` created, and the directory if nothing else is in it.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -166,7 +166,7 @@ impl UpDir {
         for file in [self.ledger(), self.lock_file()] {
             absent_is_fine(fs::remove_file(&file)).map_err(of_io(&file))?;
         }
-        // Somebody else's files stay, and with them the directory.
+        // Other files stay, and with them the directory.
         let _ = fs::remove_dir(&self.root);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Processes that another `rms` has started: are they still the same, and how to end them and no others.
+//! Processes that another `rms` has started: whether they are still the same, and how to end only them.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// A process for certain: the kernel gives pids away again, but not with the same start in the same boot.
+/// Identifies a process uniquely: the kernel reuses pids, but not with the same start time in the same boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessRecord {
@@ -20,25 +20,25 @@ pub struct ProcessRecord {
     pub boot: String,
 }
 
-/// A hold on a running process that no other one can slip under.
+/// A handle of a running process that cannot come to refer to another process.
 #[derive(Debug)]
 pub struct Handle {
     pidfd: OwnedFd,
 }
 
 impl ProcessRecord {
-    /// The process that has this pid now.
+    /// Returns the process that has this pid now.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such process.
     pub fn of(pid: i32) -> io::Result<ProcessRecord> {
         Ok(ProcessRecord { pid, start_ticks: start_ticks(pid)?, boot: boot_id()? })
     }
 
-    /// A handle, if it still runs; a zombie does not.
+    /// Returns a handle, if it still runs; a zombie does not.
     pub fn open(&self) -> Option<Handle> {
         let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        // Looked at after the handle was made: now the pid cannot change hands any more.
+        // Checked after the handle was created: from now on the pid cannot be reused.
         let is_same = ProcessRecord::of(self.pid).is_ok_and(|now| now == *self);
         (is_same && !is_zombie(self.pid)).then_some(Handle { pidfd })
     }
@@ -49,17 +49,17 @@ impl ProcessRecord {
 }
 
 impl Handle {
-    /// Sends a signal; one that has just ended needs none.
+    /// Sends a signal; a process that has just ended needs none.
     pub fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     ///
     /// # Errors
     /// It still runs after `patience`, or cannot be waited for.
     pub async fn ended(self, patience: Duration) -> io::Result<()> {
-        // On a thread, because the safe way to watch a descriptor is to block on it.
+        // On its own thread, because the safe way to watch a descriptor is to block on it.
         let waited = tokio::task::spawn_blocking(move || wait_readable(&self.pidfd, patience)).await;
         waited.map_err(io::Error::other)?
     }
@@ -88,7 +88,7 @@ fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 0).is_ok_and(|state| state == "Z" || state == "X")
 }
 
-/// A field of `/proc/PID/stat`, counted from the state, which follows the name: that may hold anything.
+/// Returns a field of `/proc/PID/stat`, counted from the state, which follows the name: the name may contain anything.
 fn stat_field(pid: i32, idx: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest);
@@ -96,7 +96,7 @@ fn stat_field(pid: i32, idx: usize) -> io::Result<String> {
     field.map(str::to_owned).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// The parent, for walking trees.
+/// Returns the parent, for walking trees.
 pub fn parent(pid: i32) -> Option<i32> {
     stat_field(pid, PARENT_FIELD).ok()?.parse().ok()
 }

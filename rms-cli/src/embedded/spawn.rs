@@ -1,4 +1,4 @@
-//! Starts the processes of an embedded cluster in sessions of their own, with their logs in its directory.
+//! Starts the processes of an embedded cluster in their own sessions, with their logs in its directory.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -16,10 +16,10 @@ use super::process::ProcessRecord;
 use super::sweep::MARK;
 use crate::failure::Failure;
 
-/// A program of ours, beside this one or on the search path.
+/// Finds a program of ours, beside this one or on the search path.
 ///
 /// # Errors
-/// It is nowhere.
+/// It is not found.
 pub fn program(name: &str) -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
     let on_path = std::env::var_os("PATH");
@@ -35,13 +35,13 @@ pub fn program(name: &str) -> Result<PathBuf, Failure> {
 #[derive(Debug)]
 pub struct Daemon<'a> {
     pub dir: &'a UpDir,
-    /// Of its log.
+    /// The name of its log.
     pub name: &'a str,
     pub program: &'a Path,
     pub args: Vec<OsString>,
 }
 
-/// A process that runs and has not said yet that it is ready.
+/// A process that runs and has not reported yet that it is ready.
 #[derive(Debug)]
 pub struct Starting {
     pub name: String,
@@ -51,16 +51,16 @@ pub struct Starting {
 }
 
 impl Daemon<'_> {
-    /// Starts it. It lives on when we end.
+    /// Starts the process. It lives on when we end.
     ///
     /// # Errors
-    /// The program or its log cannot be had.
+    /// The program or its log cannot be opened.
     pub fn start(self) -> Result<Starting, Failure> {
         let log_path = self.dir.log(self.name);
         let log = open_log(&log_path)?;
         let of_spawn =
             |error: std::io::Error| Failure::io(format!("{} cannot be started", self.program.display()), error);
-        // Through ourselves, because making a session takes a call between fork and exec; the pid stays.
+        // Started through this program, because creating a session takes a call between fork and exec; the pid stays.
         let us = std::env::current_exe().map_err(of_spawn)?;
         let mut command = Command::new(us);
         command.arg(DETACH).arg(self.program).args(&self.args);
@@ -82,7 +82,7 @@ impl Starting {
     /// Waits for the line that begins with `word`, and returns it.
     ///
     /// # Errors
-    /// The process ends, or says nothing for too long.
+    /// The process ends, or prints nothing for too long.
     pub async fn ready(&mut self, word: &str) -> Result<String, Failure> {
         let name = self.name.clone();
         let awaited = async {
@@ -110,7 +110,7 @@ impl Starting {
 /// Runs a short program to its end.
 ///
 /// # Errors
-/// It fails; the message holds what it said.
+/// It fails; the message contains its output.
 pub async fn run(program: &Path, args: &[OsString]) -> Result<(), Failure> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().await;
     let output = output.map_err(|error| Failure::io(format!("{} cannot be started", program.display()), error))?;
@@ -121,7 +121,7 @@ pub async fn run(program: &Path, args: &[OsString]) -> Result<(), Failure> {
     Err(Failure::new("not_started", said.trim().to_owned()))
 }
 
-/// What the hidden verb does: becomes `program` in a session of its own.
+/// Implements the hidden verb: executes `program` in a new session.
 ///
 /// # Errors
 /// The program cannot be executed.
@@ -136,7 +136,7 @@ pub fn detach(command: &[OsString]) -> Failure {
     Failure::io(format!("{} cannot be executed", Path::new(program).display()), error)
 }
 
-/// The hidden verb that makes a session and executes the rest.
+/// The hidden verb that creates a session and executes the rest.
 pub const DETACH: &str = "detach";
 /// Starting a process on a busy machine takes seconds, not minutes.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -149,7 +149,7 @@ fn open_log(path: &Path) -> Result<File, Failure> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(of_io)
 }
 
-/// The last lines of a log, as a hint.
+/// Returns the last lines of a log, as a hint.
 fn tail(path: &Path) -> String {
     let text = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().rev().take(5).collect();

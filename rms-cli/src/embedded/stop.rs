@@ -16,14 +16,14 @@ use super::sweep;
 use crate::failure::Failure;
 use crate::place;
 
-/// What was done.
+/// The result of stopping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stopped {
     /// Jobs that were cancelled while they ran.
     pub n_jobs: usize,
     /// Server and agents that were ended.
     pub n_processes: usize,
-    /// What had to be killed after all.
+    /// Processes that had to be killed after all.
     pub n_killed: usize,
     pub is_removed: bool,
 }
@@ -37,10 +37,10 @@ pub struct StopOptions {
     pub now: bool,
 }
 
-/// Stops it; `None` if there is none.
+/// Stops the cluster; `None` if there is none.
 ///
 /// # Errors
-/// A ledger or a directory that cannot be used. Processes that do not end are killed.
+/// The ledger or a directory cannot be used. Processes that do not end are killed.
 pub async fn stop(dir: &UpDir, options: StopOptions) -> Result<Option<Stopped>, Failure> {
     if !place::is_there(&dir.root)? {
         return Ok(None);
@@ -51,7 +51,7 @@ pub async fn stop(dir: &UpDir, options: StopOptions) -> Result<Option<Stopped>, 
     let _lock = dir.lock()?;
     let mut stopped = Stopped::default();
     let server_runs = ledger.server.as_ref().is_some_and(ProcessRecord::is_running);
-    // Kept jobs that wait are in the journal and start again with the next 'rms up'; running ones cannot be kept.
+    // Waiting jobs that are kept are in the journal and start with the next 'rms up'; running ones cannot be kept.
     if server_runs && !options.now {
         stopped.n_jobs = end_jobs(dir, &mut ledger, options.keep).await;
     }
@@ -66,12 +66,12 @@ pub async fn stop(dir: &UpDir, options: StopOptions) -> Result<Option<Stopped>, 
     Ok(Some(stopped))
 }
 
-/// Cancels jobs and waits for their ends. A server that does not answer is no reason to stay up.
+/// Cancels jobs and waits for their ends. A server that does not answer does not prevent the stop.
 async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize {
     let ended = async {
         let client = Client::connect(&dir.client()).await?;
         if only_running {
-            // Those of an earlier attempt are drained already and would not be named again.
+            // Nodes of an earlier attempt are drained already and would not be named again.
             ledger.to_resume.extend(drain(&client).await?);
             dir.save(ledger)?;
         }
@@ -96,7 +96,7 @@ async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize
     }
 }
 
-/// Keeps waiting jobs from starting where others are being ended; returns the nodes that were in use until now.
+/// Keeps waiting jobs from starting on nodes where others are ended; returns the nodes that were in use until now.
 async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
     let nodes = client.nodes().await?.nodes;
     let in_use = |state: NodeState| match state {
@@ -110,9 +110,9 @@ async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Asks server and agents to end, all at once; those that do not are killed.
+/// Asks server and agents to end, all at once; kills those that do not.
 async fn end_daemons(ledger: &mut Ledger) -> usize {
-    // Agents first: their reports of the last moments still find the server.
+    // Agents first: their last reports still reach the server.
     let agents = ledger.nodes.iter_mut().map(|node| &mut node.process);
     let records = agents.chain([&mut ledger.server]).filter_map(Option::take);
     let records: Vec<ProcessRecord> = records.collect();
@@ -125,13 +125,13 @@ async fn end_daemons(ledger: &mut Ledger) -> usize {
         let has_ended = handle.ended(DAEMON_PATIENCE).await.is_ok();
         if !has_ended && let Some(handle) = record.open() {
             handle.signal(Signal::KILL);
-            // If even this hangs, the sweep meets it again.
+            // If even this hangs, the sweep finds it again.
             let _ = handle.ended(DAEMON_PATIENCE).await;
         }
     }
     n_processes
 }
 
-/// More than the usual grace between TERM and KILL.
+/// Longer than the usual grace between TERM and KILL.
 const JOBS_PATIENCE: Duration = Duration::from_secs(20);
 const DAEMON_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Finds every process of an embedded cluster, its jobs included, whatever has become of its agents.
+//! Finds every process of an embedded cluster, its jobs included, whatever has happened to its agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use super::process::{ProcessRecord, parent};
 /// which are sub-reapers and so keep all of them.
 pub const MARK: &str = "LIMBER_UP_DIR";
 
-/// The processes of the cluster in `root`: the marked ones and all their descendants, descendants first.
+/// Returns the processes of the cluster in `root`: the marked ones and all their descendants, descendants first.
 pub fn find(root: &Path) -> Vec<ProcessRecord> {
     let pids = pids();
     let parents: BTreeMap<i32, i32> = pids.iter().filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
@@ -24,7 +24,7 @@ pub fn find(root: &Path) -> Vec<ProcessRecord> {
     let us = std::process::id() as i32;
     let belongs = |pid: i32| {
         let mut at = pid;
-        // A chain of parents is no longer than there are processes.
+        // A chain of parents is at most as long as the number of processes.
         for _ in 0..pids.len() {
             if marked.contains(&at) {
                 return true;
@@ -42,7 +42,7 @@ pub fn find(root: &Path) -> Vec<ProcessRecord> {
     unmarked.into_iter().filter_map(|pid| ProcessRecord::of(pid).ok()).collect()
 }
 
-/// Kills all of them, again and again until none is left; returns how many there were.
+/// Kills all of them, repeatedly until none is left; returns how many there were.
 pub async fn kill_all(root: &Path) -> usize {
     let mut killed = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
@@ -55,14 +55,14 @@ pub async fn kill_all(root: &Path) -> usize {
             killed.insert(*pid);
         }
         for (_, handle) in handles {
-            // One that hangs in the kernel is met again in the next round.
+            // A process that hangs in the kernel is found again in the next round.
             let _ = handle.ended(Duration::from_secs(2)).await;
         }
     }
     killed.len()
 }
 
-/// A job that forks faster than it is killed loses after a few rounds, as its supervisor is killed with it.
+/// The most rounds: a job that forks faster than it is killed loses after a few, as its supervisor is killed with it.
 const MAX_ROUNDS: usize = 20;
 
 fn pids() -> Vec<i32> {
@@ -73,7 +73,7 @@ fn pids() -> Vec<i32> {
 }
 
 fn is_marked(pid: i32, root: &Path) -> bool {
-    // Unreadable: another user's, or gone.
+    // An unreadable process belongs to another user, or is gone.
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|variable| {
         let value = variable.strip_prefix(MARK.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));

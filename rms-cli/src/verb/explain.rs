@@ -37,7 +37,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let mut found = look_up::jobs(&client, select).await?;
     let ids: Vec<_> = found.live.iter().map(|detail| detail.line.job).collect();
     if !ids.is_empty() {
-        // Asked apart, because only this brings the reasons up to date.
+        // A separate call, because only this updates the reasons.
         if let Ok(explained) = client.explain(Select::Ids(ids)).await {
             found.now = explained.now;
             found.live = explained.jobs;

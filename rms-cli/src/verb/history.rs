@@ -93,7 +93,7 @@ fn ids(word: &str) -> Result<Vec<JobId>, Failure> {
     }
 }
 
-/// Records and what their clusters are called.
+/// Records and the names of their clusters.
 #[derive(Clone, Debug)]
 pub struct HistoryAnswer {
     pub records: Vec<JobRecord>,
@@ -107,7 +107,7 @@ impl Show for HistoryAnswer {
             [">job", "~user", "~name", "state", "?>exit", ">nodes", "?>wait", "?>ran", "?>cpu", "@ended", "~where"]
                 .map(str::to_owned)
                 .to_vec();
-        // A mark that nobody gave needs no column.
+        // A mark that no job has needs no column.
         let marks = self.records.iter().flat_map(|record| record.labels.marks());
         let marks: BTreeSet<&str> = marks.filter(|mark| !mark.text.is_empty()).map(|mark| mark.key).collect();
         columns.extend(marks.iter().map(|key| format!("?~{key}")));
@@ -197,7 +197,7 @@ impl HistoryAnswer {
     }
 }
 
-/// How many nodes it held, from the fewest to the most.
+/// Returns how many nodes the job held, from the fewest to the most.
 fn sizes(record: &JobRecord) -> String {
     let held: Vec<u32> = record
         .evolution

@@ -1,4 +1,4 @@
-//! What an order to several jobs did, job by job.
+//! The results of an order to several jobs, job by job.
 
 use launcher_sdk::{Refused, Select};
 use rms_model::JobId;
@@ -12,10 +12,10 @@ use crate::table::Table;
 /// The answer of `cancel`, `hold`, `release` and `priority`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobsDone {
-    /// What became of the jobs: `cancelled`, `held`, `priority 5`, …
+    /// What was done to the jobs: `cancelled`, `held`, `priority 5`, …
     pub word: String,
     pub done: Vec<JobId>,
-    /// Jobs and why nothing was done to them.
+    /// Jobs to which nothing was done, and why.
     pub refused: Vec<(JobId, Refused)>,
 }
 
@@ -24,8 +24,8 @@ impl JobsDone {
         JobsDone { word: word.to_owned(), done: jobs.done, refused: jobs.refused }
     }
 
-    /// As [`JobsDone::new`] for an order that only waiting jobs can follow. Who says `all` means those that wait,
-    /// not that the others are at fault.
+    /// As [`JobsDone::new`] for an order that applies only to waiting jobs. `all` means the waiting jobs; for the
+    /// others it is no error.
     pub fn of_waiting(word: &str, select: &Select, jobs: launcher_sdk::JobsDone) -> JobsDone {
         let mut answer = JobsDone::new(word, jobs);
         match select {
@@ -35,10 +35,10 @@ impl JobsDone {
         answer
     }
 
-    /// Shows it. One job that did not obey makes the command fail.
+    /// Shows the results. The command fails if one job was refused.
     ///
     /// # Errors
-    /// Nothing was done at all.
+    /// Nothing was done.
     pub fn show(&self, output: &Output) -> Result<Exit, Failure> {
         let Some((_, first)) = self.refused.first() else {
             output.show(self)?;
@@ -54,7 +54,7 @@ impl JobsDone {
         Ok(Exit::FAILED)
     }
 
-    /// The first few say what is wrong; a program reads them all.
+    /// Returns the reasons of the first few jobs; programs get all of them.
     fn reasons(&self) -> String {
         let reasons: Vec<String> = self.refused.iter().take(10).map(|(_, why)| why.to_string()).collect();
         match self.refused.len() - reasons.len() {

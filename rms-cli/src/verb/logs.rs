@@ -1,4 +1,4 @@
-//! `rms logs`: shows what a job has written, and what it still writes.
+//! `rms logs`: shows the output of a job, and follows it while the job writes.
 
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-/// How output is written here.
+/// How the output is written.
 struct Sink {
     form: Form,
     label: bool,
@@ -93,7 +93,7 @@ impl Sink {
     }
 }
 
-/// What the nodes had.
+/// The output that the nodes had.
 #[derive(Default)]
 struct Found {
     is_something: bool,
@@ -103,7 +103,7 @@ struct Found {
 }
 
 impl Found {
-    /// Prints what is not printed yet, and says what is missing.
+    /// Prints the rest, and says what is missing.
     fn finish(&self, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
         if sink.form == Form::Json {
             sink.write_json(job, &self.whole, &self.missing)?;
@@ -116,7 +116,7 @@ impl Found {
     }
 }
 
-/// The nodes keep the streams of 'rms run'.
+/// Reads the streams of 'rms run', which the nodes keep.
 async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, Failure> {
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
@@ -145,10 +145,10 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, F
     Ok(found)
 }
 
-/// A job whose description is gone: the nodes may still have its streams, or its file may lie where such files lie.
+/// Shows a job whose description is gone: the nodes may still have its streams, or its file may be at the usual place.
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
     let found = from_nodes(client, job, sink).await?;
-    // Nodes that know nothing of the job have lost nothing of it: a batch job writes to its file.
+    // Nodes that know nothing about the job have lost nothing of it: a batch job writes to its file.
     let is_lost = found.is_something || found.missing.iter().any(|missing| !missing.is_unknown);
     if is_lost {
         return found.finish(job, sink);
@@ -158,7 +158,7 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
     match std::fs::read(&path) {
         Ok(bytes) => sink.write(job, &bytes),
         Err(_) => {
-            // Whether it wrote nothing or to a file of another name, nobody knows any more.
+            // Whether it wrote nothing or to a file of another name is no longer known.
             output::warn(&format!(
                 "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
                  (without one, to {} where it was submitted)",

@@ -47,7 +47,7 @@ pub struct Args {
     node: Option<String>,
 }
 
-/// None stand for all that the job has.
+/// Parses CPUs; none stands for all that the job has.
 fn cpus(text: &str) -> Result<Indices, String> {
     if text == "all" { Ok(Indices::default()) } else { text.parse().map_err(|error| format!("{error}, or all")) }
 }
@@ -106,7 +106,7 @@ impl Masks {
         table
     }
 
-    /// What the table has no place for.
+    /// Returns the remarks that do not fit into the table.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         for node in &self.nodes {
@@ -196,7 +196,7 @@ fn job_json(masks: &JobMasks) -> Value {
     })
 }
 
-/// Programs that are slower than their CPUs, and what helps.
+/// Returns warnings about programs that are slower than their CPUs, with what helps.
 pub(super) fn slow_teams(masks: &JobMasks) -> impl Iterator<Item = String> + '_ {
     let job: JobId = masks.of.job;
     let processes = masks.seen.iter().flat_map(|seen| &seen.processes).filter(|process| process.is_slow_team);
@@ -213,7 +213,7 @@ fn list(cpus: &Indices) -> String {
     if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
 }
 
-/// Where only the server's own numbers are known.
+/// The text if only the server's own numbers are known.
 fn cores(cores: &Option<Indices>) -> String {
     cores.as_ref().map_or_else(|| "all cores".to_owned(), |cores| format!("cores {cores}"))
 }

@@ -132,7 +132,7 @@ struct Change {
 
 impl Change {
     /// # Errors
-    /// Nothing is asked for, or several kinds of devices or licences at once.
+    /// Nothing is requested, or several kinds of devices or licences at once.
     fn asked(self, cluster: Option<String>) -> Result<(Direction, Asked, u64), Failure> {
         let (grow, shrink) = (Direction::Grow, Direction::Shrink);
         let nodes = [(grow, self.grow), (shrink, self.shrink)];
@@ -166,7 +166,7 @@ impl Change {
     }
 }
 
-/// The one of two flags that was typed.
+/// Returns the one of two flags that was given.
 fn given<T>(flags: [(Direction, Option<T>); 2]) -> Option<(Direction, T)> {
     flags.into_iter().find_map(|(direction, value)| Some((direction, value?)))
 }
@@ -199,7 +199,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         None => look_up::last(&client).await?,
     };
     let Answer::Negotiated(outcome) = client.call(Call::Negotiate { job, ask }).await.map_err(|error| {
-        // What was asked may go on without us.
+        // The request may go on without us.
         Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on"))
     })?
     else {
@@ -223,7 +223,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-/// As far as the rounds of it say so.
+/// Returns the term that was not met, if the rounds show it.
 async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) -> Option<String> {
     let (_, lines) = super::negotiations::ask(client, Some(job)).await.ok()?;
     let line = lines.iter().find(|line| line.record.id == negotiation)?;
@@ -256,7 +256,7 @@ fn ask(args: Args) -> Result<Ask, Failure> {
         let message = format!("--nodes names {} nodes, and --shrink says {quantity}", given_back.len());
         return Err(Failure::usage(message).hint("name as many nodes as are given back"));
     }
-    // Each is refused where the other has a meaning.
+    // Each flag is refused where the other one applies.
     let nodes = args.on.as_deref().map(hostlist::expand).transpose()?.unwrap_or(given_back);
     Ok(Ask {
         direction,
@@ -306,7 +306,7 @@ const NOT_NODES: [&str; 11] = [
     "shrink_licences",
 ];
 
-/// What was agreed, and is in place.
+/// What was agreed and carried out.
 pub(super) struct Granted {
     pub(super) job: JobId,
     pub(super) negotiation: String,

@@ -1,4 +1,4 @@
-//! `rms negotiations`: which sizes are being talked about, and every round of it.
+//! `rms negotiations`: lists negotiations, with every round.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = match (named, &args.job) {
         (Some(job), _) => Some(job),
         (None, Some(_last)) => Some(look_up::last(&client).await?),
-        // A job's own credentials are good for that job alone.
+        // A job's own credentials are valid only for that job.
         (None, None) => client.identity().as_job().map(|(own, _)| own),
     };
     let (now, mut lines) = ask(&client, job).await?;
@@ -67,14 +67,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         lines.extend(past(&client, in_system, args.jobs).await?);
     }
     lines.retain(|line| args.all || job.is_some() || !line.phase.is_over());
-    // A job's own credentials may not ask for the clusters; numbers do then.
+    // A job's own credentials may not query the clusters; numbers are shown then.
     let clusters = context.cluster_names(&client).await.unwrap_or_default();
     let allowed = Allowed::ask(&client, &clusters).await;
     context.output.show(&NegotiationsAnswer { now, lines, clusters, allowed, as_stories: job.is_some() })?;
     Ok(Exit::OK)
 }
 
-/// The negotiations of one job, or of all that we may see.
+/// Returns the negotiations of one job, or of all that we may see.
 ///
 /// # Errors
 /// As every call.
@@ -85,13 +85,13 @@ pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Ve
     }
 }
 
-/// Those of so many of the jobs that ended last and whose negotiations we may see, the newest job first.
+/// Returns those of the last ended jobs, at most this many, whose negotiations we may see, the newest job first.
 async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result<Vec<NegotiationLine>, CallError> {
     let identity = client.identity();
     let users = (identity.role != Role::Admin).then(|| identity.name.clone()).into_iter().collect();
     let ended = client.history(HistoryQuery { users, limit: n_jobs, ..HistoryQuery::default() }).await?;
     let mut lines = Vec::new();
-    // A job that ran more than once has as many records, and one that runs again may have been told of.
+    // A job that ran more than once has several records, and one that runs again may be listed already.
     for record in ended {
         if told.insert(record.job) {
             lines.extend(ask(client, Some(record.job)).await?.1);
@@ -100,7 +100,7 @@ async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result
     Ok(lines)
 }
 
-/// Negotiations as they were asked for.
+/// The answer with the negotiations.
 pub(super) struct NegotiationsAnswer {
     pub(super) now: Time,
     pub(super) lines: Vec<NegotiationLine>,

@@ -81,15 +81,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// The nodes as they were asked for.
+/// The answer with the nodes.
 #[derive(Clone, Debug)]
 pub struct NodesAnswer {
     pub list: NodeList,
-    /// Of those that are open, some may hold nodes that nobody has yet.
+    /// Open negotiations, some of which may hold nodes that no job has yet.
     pub negotiations: Vec<NegotiationLine>,
-    /// People get a line for each, not for all that are alike.
+    /// Whether people get a line for each node, instead of one for all similar nodes.
     pub each: bool,
-    /// Nothing was to be left out.
+    /// Whether no node was to be left out.
     pub is_all: bool,
 }
 
@@ -128,7 +128,8 @@ impl Show for NodesAnswer {
 }
 
 impl NodesAnswer {
-    /// Nodes that differ in nothing but their names, their jobs and how long they have been so are one line.
+    /// Returns the table in which nodes that differ only in their names, their jobs and the time in their state share a
+    /// line.
     fn summary(&self) -> Table {
         let head = ["!nodes", ">count", "cluster", "state", ">cpus", ">memory", "?>speed", "?~features"];
         let columns = [&head[..], &self.sharing(), &["?~jobs", "?@since", "!reason"]].concat();
@@ -157,9 +158,9 @@ impl NodesAnswer {
         table
     }
 
-    /// Cluster, state, what it is made of, and last why it is not used.
+    /// Returns the cluster, state and hardware of a node, and at the end why it is not used.
     fn description(&self, node: &NodeLine, brief: bool) -> Vec<String> {
-        // Nobody has it, and nobody else may: not idle to who looks for nodes.
+        // No job has it, and no other job may get it: it is not idle for a user who looks for nodes.
         let is_offered = brief && node.state == NodeState::Idle && self.holder(node).is_some();
         let mut row = vec![
             node.cluster.clone(),
@@ -182,7 +183,7 @@ impl NodesAnswer {
         self.list.nodes.iter().any(|node| node.free.is_some())
     }
 
-    /// Columns that say nothing where no node has devices, or is shared.
+    /// Returns the columns that are useless if no node has devices, or is shared.
     fn sharing(&self) -> Vec<&'static str> {
         let columns = [(self.has_devices(), "?~devices"), (self.shares(), "?~free")];
         columns.into_iter().filter_map(|(is_there, column)| is_there.then_some(column)).collect()
@@ -217,13 +218,13 @@ impl NodesAnswer {
         [reason, held].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    /// The negotiation for which it is held.
+    /// Returns the negotiation for which the node is held.
     fn holder(&self, node: &NodeLine) -> Option<&NegotiationLine> {
         self.negotiations.iter().find(|line| line.held.contains(&node.name))
     }
 }
 
-/// What nobody has of nodes that jobs share, together: `12 cores, 20G, gpu:1`.
+/// Returns the free resources of shared nodes, added up: `12 cores, 20G, gpu:1`.
 fn free(nodes: &[&NodeLine]) -> String {
     let mut slices = nodes.iter().filter_map(|node| node.free.as_ref()).peekable();
     if slices.peek().is_none() {

@@ -84,20 +84,20 @@ fn shapes(args: &Args, largest: u32) -> Result<Vec<Shape>, ModelError> {
     args.model.timed(counted, args.time)
 }
 
-/// What each size would give.
+/// The start and end of each size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub now: Time,
     pub sizes: Vec<Planned>,
-    /// Which of them ends first; of equals, the one with more nodes.
+    /// The index of the size that ends first; of equals, the one with more nodes.
     pub best: usize,
 }
 
-/// One size, where it ends first.
+/// One size, on the cluster where it ends first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub nodes: u32,
-    /// As `rms` writes nodes: the cluster's name, or each with its number.
+    /// Nodes as `rms` writes them: the cluster's name, or each with its number.
     pub place: String,
     pub wall: Span,
     pub start: Time,
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// The cluster where this size ends first.
+/// Returns the cluster where this size ends first.
 fn planned(view: &ViewAnswer, shape: &Shape) -> Option<Planned> {
     let wall = shape.wall?;
     match &shape.nodes {
@@ -139,7 +139,7 @@ fn planned(view: &ViewAnswer, shape: &Shape) -> Option<Planned> {
     }
 }
 
-/// When so many nodes of a cluster are free for so long.
+/// Returns when that many nodes of a cluster are free for that long.
 fn free(cluster: &ClusterView, nodes: u32, wall: Span, from: Time) -> Option<Time> {
     let occupied = occupied(cluster);
     occupied.first_hole(i64::from(cluster.capacity), i64::from(nodes), wall, from).map(|hole| hole.start)
@@ -153,7 +153,7 @@ fn occupied(cluster: &ClusterView) -> rms_model::Profile {
     occupied
 }
 
-/// When the nodes of several clusters are free at once: each cluster in turn moves the start, until none does.
+/// Returns when the nodes of several clusters are free at once: each cluster in turn moves the start, until none does.
 fn together(view: &ViewAnswer, counts: &std::collections::BTreeMap<String, u32>, wall: Span) -> Option<Time> {
     let mut start = view.now;
     loop {
@@ -204,7 +204,7 @@ impl Show for Plan {
         json!({"now": json::time(Some(self.now)), "sizes": sizes})
     }
 
-    /// The best number of nodes alone.
+    /// Returns only the best number of nodes.
     fn ids(&self) -> Vec<String> {
         self.sizes.get(self.best).map(|planned| planned.nodes.to_string()).into_iter().collect()
     }

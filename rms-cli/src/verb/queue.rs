@@ -49,7 +49,7 @@ pub struct Args {
     jobs: JobFlags,
 }
 
-/// Nobody reads faster, and the server has more to do.
+/// The shortest interval: nobody reads faster, and the server has more to do.
 const SHORTEST_REFRESH: Span = Span::from_millis(100);
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -66,7 +66,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         loop {
             let answer = look(&on_screen(&filter, context.output.form()), context, &client).await?;
             draw(context.output.form(), &answer)?;
-            // The clock of the display: estimates move and jobs come without any change of those shown now.
+            // A redraw by time alone: estimates change and jobs arrive without any change of those shown now.
             let again = tokio::time::sleep(interval);
             tokio::pin!(again);
             loop {
@@ -79,7 +79,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     tokio::select! {
         ended = watching => ended,
-        // This is how one leaves it, so nothing has failed.
+        // Ctrl-C is the normal way to leave, so nothing has failed.
         _ = tokio::signal::ctrl_c() => Ok(Exit::OK),
     }
 }
@@ -87,13 +87,13 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
     let (queue, clusters) = tokio::join!(client.queue_of(filter.clone()), context.cluster_names(client));
     let queue = queue?;
-    // Nobody else negotiates.
+    // Only malleable jobs negotiate.
     let may_negotiate = queue.jobs.iter().any(|line| line.malleable.is_some());
     let negotiations = if may_negotiate { negotiations::ask(client, None).await?.1 } else { Vec::new() };
     Ok(QueueAnswer { queue, clusters: clusters?, negotiations })
 }
 
-/// No more than a terminal has rows for.
+/// Limits the list to the rows of the terminal.
 fn on_screen(filter: &JobFilter, form: Form) -> JobFilter {
     let mut filter = filter.clone();
     if form == Form::Text && output::is_terminal() && filter.limit == 0 {
@@ -102,7 +102,8 @@ fn on_screen(filter: &JobFilter, form: Form) -> JobFilter {
     filter
 }
 
-/// On a terminal the list replaces the one before; elsewhere each one follows the other, JSON as one line each.
+/// Draws the list: on a terminal it replaces the previous one; elsewhere lists follow each other, JSON as one line
+/// each.
 fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
     if form == Form::Text && output::is_terminal() {
         let (head, text) = (head(&answer.queue), output::render(answer, form));
@@ -111,14 +112,14 @@ fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
     output::write_answer(answer, form)
 }
 
-/// The time, and of when the estimates are if they are older.
+/// Returns the time, and the time of the estimates if they are older.
 fn head(queue: &Queue) -> String {
     let (now, planned) = (stamp::iso_secs(queue.now), stamp::iso_secs(queue.planned));
     let of = if planned < now { format!("   starts as of {planned}") } else { String::new() };
     format!("{now}{of}   (Ctrl-C ends)")
 }
 
-/// As much of the list as the terminal has rows for; the last row says whether there is more.
+/// Returns as much of the list as the terminal has rows for; the last row says whether there is more.
 fn page(head: &str, text: &str, columns: usize, rows: usize) -> String {
     let mut lines: Vec<String> = vec![screen::cut(head, columns), String::new()];
     lines.extend(text.lines().map(str::to_owned));
@@ -127,11 +128,11 @@ fn page(head: &str, text: &str, columns: usize, rows: usize) -> String {
         lines.truncate(shown);
         lines.push(screen::cut("… and more: 'rms queue' lists all", columns));
     }
-    // Without a line end behind the last row, which would scroll the first one away.
+    // Without a line end after the last row, which would scroll the first one away.
     format!("\x1b[H\x1b[2J{}", lines.join("\r\n"))
 }
 
-/// The queue and what its clusters are called.
+/// The queue and the names of its clusters.
 #[derive(Clone, Debug)]
 pub struct QueueAnswer {
     pub queue: Queue,
@@ -230,7 +231,7 @@ impl QueueAnswer {
     }
 }
 
-/// Why, in a few words; `rms explain` has the sentence.
+/// Returns the reason in a few words; `rms explain` has the sentence.
 fn short_reason(reason: &Reason, now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("(held by {by})"),
@@ -265,7 +266,7 @@ fn short_reason(reason: &Reason, now: Time) -> String {
     }
 }
 
-/// Does this state still hold nodes or wait for them?
+/// Returns whether jobs in this state still hold nodes or wait for them.
 pub fn is_active(state: JobState) -> bool {
     match state {
         JobState::Submitted

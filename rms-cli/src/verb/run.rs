@@ -107,7 +107,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         )
         .hint("leave it out; --constraint names what the nodes must have"));
     }
-    // Before the job exists, so that no signal can fall between.
+    // Installed before the job exists, so that no signal is missed.
     let mut interrupts = Interrupts::listen()?;
     let wants_input = args.stdin || (!args.no_stdin && !stdin::is_terminal());
     let has_input = wants_input && args.options.input.is_none();
@@ -132,15 +132,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// Can a step be so, inside a job?
+/// Checks whether a step inside a job can have these options.
 ///
 /// # Errors
-/// What only a job of its own can have.
+/// An option that only a separate job can have.
 pub fn check_step(args: Args) -> Result<(), Failure> {
     if args.new_job { Ok(()) } else { as_step(args).map(drop) }
 }
 
-/// What a step can have of what a job can.
+/// Converts the options of a job to those of a step.
 fn as_step(args: Args) -> Result<Wanted, Failure> {
     let Args { mut options, label, stdin, no_stdin, new_job: _, nodelist, test_only, command } = args;
     let no = |what: &str| {
@@ -180,7 +180,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         append: options.open_mode.take() == Some(OpenMode::Append),
         ..Wanted::default()
     };
-    // A name tells jobs apart; nobody lists steps.
+    // A name distinguishes jobs; steps are not listed.
     options.name = None;
     let rest = [
         ("--mem", options.mem.is_some()),
@@ -203,7 +203,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
     }
 }
 
-/// A job that this terminal stands for.
+/// A job that is attached to this terminal.
 struct Running {
     job: JobId,
     client: Client,
@@ -213,10 +213,10 @@ struct Running {
     /// For `--json`, which prints one value at the end.
     collected: Collected,
     last: Option<JobChange>,
-    /// The user wants its end.
+    /// Whether the user has asked it to end.
     is_interrupted: bool,
     is_killed: bool,
-    /// The reader of our output has gone, as for a program that gets PIPE.
+    /// Whether the reader of our output has gone, as for a program that gets PIPE.
     is_unread: bool,
     notice: WaitNotice,
     missing: Vec<Missing>,
@@ -243,7 +243,7 @@ impl Running {
     async fn attend(&mut self, follow: &mut Follow, interrupts: &mut Interrupts) -> Result<Exit, Failure> {
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + FIRST_LOOK, LOOK_AGAIN);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // What is asked goes on beside all else: nothing that comes meanwhile waits for its answer.
+        // The query runs concurrently: nothing that arrives meanwhile waits for its answer.
         let mut why: Option<Underway<Option<(JobLine, Time)>>> = None;
         loop {
             let waits = self.form == Form::Text && self.last.as_ref().is_none_or(|change| is_waiting(change.state));
@@ -291,11 +291,12 @@ impl Running {
         Ok(if self.is_short() { self.short(exit) } else { exit })
     }
 
-    /// Once it is settled how the job ends, nothing is left to end but the waiting for it and for its output.
+    /// Returns the exit code if the user leaves: once the end of the job is certain, only the waiting for it and its
+    /// output can be ended.
     fn leaves(&self, interrupt: &Interrupt) -> Option<Exit> {
         self.last.as_ref().filter(|change| change.outcome.is_some())?;
         match interrupt {
-            // What is being ended may still be killed.
+            // A job that is being ended may still be killed.
             Interrupt::CtrlC => (self.is_over() || self.is_killed).then_some(BY_INTERRUPT),
             Interrupt::Signal(HANGUP) => Some(Exit(129)),
             Interrupt::Signal(TERM) => Some(Exit(143)),
@@ -318,7 +319,7 @@ impl Running {
         Ok(exit)
     }
 
-    /// Is not all here that the job has written? One that never started has written nothing.
+    /// Returns whether some output of the job is missing. A job that never started has written nothing.
     fn is_short(&self) -> bool {
         let outcome = self.last.as_ref().and_then(|change| change.outcome.as_ref());
         let is_started = !matches!(outcome, Some(Outcome::NotStarted { .. }));
@@ -333,7 +334,7 @@ impl Running {
     }
 
     fn changed(&mut self, change: JobChange) {
-        // A job that waits for its first run has none yet.
+        // A job that waits for its first run has no run yet.
         let is_new_run = self.last.as_ref().is_some_and(|last| last.run.0 != 0 && last.run != change.run);
         if is_new_run && self.form == Form::Text {
             output::warn(&format!("rms: job {} lost a node and is started again", self.job));
@@ -344,7 +345,7 @@ impl Running {
         self.last = Some(change);
     }
 
-    /// A reader that has gone ends the job, as PIPE ends a program.
+    /// Ends the job if the reader of our output has gone, as PIPE ends a program.
     fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
         match written {
             Err(failure) if failure.kind == GONE => {
@@ -366,7 +367,8 @@ impl Running {
         if has_tasks {
             return self.signal(signal);
         }
-        // There is nobody to tell yet. Each of these signals would have ended a program here, so it ends the job.
+        // No task runs yet that could be signalled. Each of these signals would have ended a program here, so it ends
+        // the job.
         self.cancel();
     }
 
@@ -455,7 +457,7 @@ fn is_waiting(state: JobState) -> bool {
     }
 }
 
-/// Why a job waits and until when, as far as the server says so at once.
+/// Returns why a job waits and until when, if the server answers at once.
 async fn why_it_waits(client: Client, job: JobId) -> Option<(JobLine, Time)> {
     let explained = client.explain(Select::Ids(vec![job]));
     let explained = tokio::time::timeout(EXPLAIN_WITHIN, explained).await.ok()?.ok()?;
@@ -463,7 +465,7 @@ async fn why_it_waits(client: Client, job: JobId) -> Option<(JobLine, Time)> {
     is_waiting(line.state).then_some((line, explained.now))
 }
 
-/// What is being asked, if anything is.
+/// Waits for the answer to a query, if there is one.
 async fn asked<T>(question: &mut Option<Underway<Option<T>>>) -> Option<T> {
     match question {
         Some(question) => question.await,
@@ -471,10 +473,10 @@ async fn asked<T>(question: &mut Option<Underway<Option<T>>>) -> Option<T> {
     }
 }
 
-/// Who waits for so long wants to know why; the server is asked again as often as this.
+/// When to query the reason for the first time, and how often: a user who waits this long wants to know.
 const FIRST_LOOK: Duration = Duration::from_millis(1500);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// An older answer is of no use.
+/// How long to wait for the reason: a later answer is useless.
 const EXPLAIN_WITHIN: Duration = Duration::from_millis(500);
 
 const HANGUP: i32 = 1;

@@ -64,13 +64,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Of programs that are slow because their job has fewer CPUs than it had: the agents of the first such jobs are asked.
+/// Returns warnings about programs that are slow because their job has fewer CPUs than it had; asks the agents of the
+/// first such jobs.
 async fn warnings(client: &Client, found: &Found) -> BTreeMap<JobId, Vec<String>> {
     let lends = |detail: &JobDetail| detail.sharing.as_ref().is_some_and(|sharing| !sharing.lent.is_empty());
     let has_fewer = |detail: &&JobDetail| lends(detail) || detail.cores.iter().any(|line| line.n_cores < line.all);
     let mut warnings = BTreeMap::new();
     for detail in found.live.iter().filter(has_fewer).take(MOST_ASKED) {
-        // It may have ended meanwhile, and an older server does not know the question.
+        // The job may have ended meanwhile, and an older server does not know this query.
         let Ok((_, nodes)) = client.masks(MasksOf::Job(detail.line.job)).await else { continue };
         let of_job = nodes.iter().flat_map(|node| &node.jobs).flat_map(masks::slow_teams).collect();
         warnings.insert(detail.line.job, of_job);
@@ -78,7 +79,7 @@ async fn warnings(client: &Client, found: &Found) -> BTreeMap<JobId, Vec<String>
     warnings
 }
 
-/// An agent that does not answer takes its time.
+/// The most jobs to ask about: an agent that does not answer takes its time.
 const MOST_ASKED: usize = 4;
 
 pub(super) struct ShowAnswer {
@@ -353,7 +354,7 @@ impl Fields {
         self.fields.push((name, value.into()));
     }
 
-    /// Those that are set.
+    /// Adds the labels that are set.
     fn labels(&mut self, labels: &Labels) {
         for label in labels.all().into_iter().filter(|label| !label.text.is_empty()) {
             self.add(label.key, plain(label.text));

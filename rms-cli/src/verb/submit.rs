@@ -88,7 +88,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let requested = request_job::request(&client, context, options, order).await?;
     context.output.show(&requested).inspect_err(|_| {
-        // A number that is lost would be a job that nobody knows of.
+        // Without its number, nobody would know the job.
         if let Requested::Job(job) = &requested {
             output::warn(&format!("rms: job {job} was submitted, but its number could not be written"));
         }
@@ -96,7 +96,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// They would be options of sbatch, between those of the command line and those of the script.
+/// Warns about `SBATCH_*` variables: for sbatch they are options, between those of the command line and those of the
+/// script.
 fn warn_of_sbatch_variables() {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("SBATCH_")).collect();

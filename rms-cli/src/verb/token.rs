@@ -278,7 +278,7 @@ impl Show for Certificates {
 
 impl Certificates {
     fn rows(&self, time: impl Fn(Time) -> String) -> Table {
-        // A serial that is cut revokes nothing.
+        // A truncated serial revokes nothing.
         let columns = ["serial", "!identity", "state", "?@issued", "@expires"];
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(self.now));
         let mut certificates: Vec<&Issued> = self.certificates.iter().collect();

@@ -56,7 +56,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// The directory of the embedded cluster, absolute, for daemons have no directory of ours to start from.
+/// Returns the absolute directory of the embedded cluster, because daemons do not start in our directory.
 pub fn up_dir(context: &Context) -> Result<UpDir, Failure> {
     let dir = match &context.dir {
         Some(dir) => dir.clone(),

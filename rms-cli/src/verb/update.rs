@@ -171,7 +171,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     Ok(changes)
 }
 
-/// How the size of the job may change while it runs.
+/// Reads how the size of the job may change while it runs.
 fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Failure> {
     if options.malleable.has_no_end() {
         return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
@@ -179,7 +179,7 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
     let others = options.others(0);
     let mut limits = options.malleable.clone();
     if !limits.is_some() {
-        // Of a job that has its limits already.
+        // For a job that already has its limits.
         let on_loss = limits.on_node_loss.take();
         changes.survives_loss = on_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
     }
@@ -198,7 +198,7 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
     Ok(())
 }
 
-/// What is written as the flag of 'rms submit' is.
+/// The keys that are written like the flag of 'rms submit'.
 const FLAGS: [&str; 26] = [
     "gpus",
     "gpus-per-node",
@@ -228,7 +228,7 @@ const FLAGS: [&str; 26] = [
     "on-node-loss",
 ];
 
-/// The same, of flags without a value.
+/// The same for flags without a value.
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
 /// Words of scontrol, and ours.

@@ -43,7 +43,7 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
-    // From here on, what fails is the system and not the job.
+    // From here on, a failure is one of the system and not of the job.
     wait(select, args.timeout, context).await.map_err(|failure| {
         let is_of_system = failure.exit == Exit::FAILED;
         if is_of_system { failure.exit(Exit::SYSTEM) } else { failure }
@@ -77,7 +77,7 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
                 outcomes.extend(found.ended.iter().map(|record| (record.job, record.outcome.clone())));
                 found.live.iter().map(|detail| detail.line.job).collect()
             }
-            // Nothing to wait for is no failure.
+            // Having nothing to wait for is not a failure.
             Err(failure) if look_up::is_gone(&failure.kind) => Vec::new(),
             Err(failure) => return Err(failure),
         },
@@ -97,7 +97,7 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
                 Err(error) => return Err(error.into()),
             }
         };
-        // Jobs that have ended are in the history, which may not be readable while jobs that run can be watched.
+        // Jobs that have ended are in the history, which may be unreadable while running jobs can be watched.
         let n_open = open.len();
         let records = look_up::ended(client, &open).await?;
         settle(&mut outcomes, &mut open, records);
@@ -127,7 +127,7 @@ pub(super) struct WaitAnswer {
 }
 
 impl WaitAnswer {
-    /// The highest code: a failure of the system is told before that of a job.
+    /// Returns the highest code: a failure of the system takes precedence over that of a job.
     fn exit(&self) -> Exit {
         let exits = self.outcomes.values().map(exit_code::of);
         let worst = exits.max_by_key(|exit| (*exit == Exit::SYSTEM, exit.0));

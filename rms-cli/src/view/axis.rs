@@ -5,7 +5,7 @@ use rms_model::{Span, Time};
 use super::segments::Window;
 use crate::stamp;
 
-/// Marks inside the window, at round local times, at most `n_most` of them.
+/// Returns marks inside the window, at round local times, at most `n_most` of them.
 pub fn time_marks(window: Window, n_most: i64) -> Vec<(Time, String)> {
     let secs = (window.span().as_millis() / 1000).max(1);
     let step = step_secs(secs, n_most.max(1));
@@ -18,7 +18,7 @@ pub fn time_marks(window: Window, n_most: i64) -> Vec<(Time, String)> {
     } else {
         "%H:%M:%S"
     };
-    // What the clock on the wall shows, counted in seconds: round there, and even where it is put forward or back.
+    // Local time in seconds: marks are round there, and evenly spaced even where the clock is put forward or back.
     let shown = |at: i64| at + stamp::ahead_of_utc_secs(Time::from_secs(at));
     let first = (window.from.as_millis() + 999).div_euclid(1000);
     let mut wall = (shown(first) + step - 1).div_euclid(step) * step;
@@ -37,7 +37,7 @@ pub fn time_marks(window: Window, n_most: i64) -> Vec<(Time, String)> {
     marks
 }
 
-/// The shortest round step that makes at most `n_most` marks.
+/// Returns the shortest round step that makes at most `n_most` marks.
 fn step_secs(secs: i64, n_most: i64) -> i64 {
     let fits = |step: &i64| secs / step < n_most;
     let round = ROUND_SECS.iter().copied().find(fits);
@@ -50,7 +50,7 @@ const ROUND_SECS: [i64; 20] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, DAY, 2 * DAY, 7 * DAY,
 ];
 
-/// Round node counts from 0 to `most`, at most about `n_most` of them, and `most` itself.
+/// Returns round node counts from 0 to `most`, at most about `n_most` of them, and `most` itself.
 pub fn node_marks(most: i64, n_most: i64) -> Vec<i64> {
     let mut step = 1;
     // 1, 2, 5, 10, 20, 50, …
@@ -62,7 +62,7 @@ pub fn node_marks(most: i64, n_most: i64) -> Vec<i64> {
         step = decade * factor;
     }
     let mut marks: Vec<i64> = (0..=most / step).map(|idx| idx * step).collect();
-    // The capacity is the mark that matters most: a round neighbour makes room for it.
+    // The capacity is the most important mark: a round number close to it is left out.
     if let Some(last) = marks.last().copied().filter(|last| *last != most) {
         if most - last < step / 2 && marks.len() > 1 {
             marks.pop();
@@ -72,7 +72,7 @@ pub fn node_marks(most: i64, n_most: i64) -> Vec<i64> {
     marks
 }
 
-/// How much time a window shows, in words.
+/// Returns the length of a window in words.
 pub fn span_text(window: Window) -> String {
     stamp::brief(Span::from_millis(window.span().as_millis()))
 }

@@ -1,4 +1,4 @@
-//! Draws occupation profiles with characters: time to the right, nodes upwards, one row a node where there is room.
+//! Draws occupation profiles with characters: time to the right, nodes upwards, one row per node if there is room.
 
 use rms_api::answer::ClusterView;
 use rms_model::Time;
@@ -8,7 +8,7 @@ use super::segments::{Segment, Window, cut};
 use crate::stamp;
 use crate::table::plain;
 
-/// How wide, how high and how colourful.
+/// The size of the drawing, and whether it has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Canvas {
     /// Characters of a line, axis included.
@@ -18,11 +18,11 @@ pub struct Canvas {
     pub colours: bool,
 }
 
-/// What stands at one place of the drawing.
+/// The content of one character of the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     Started,
-    /// Kept for a running job, which has not accepted it or does not have it yet.
+    /// Held for a running job that has not accepted it or does not have it yet.
     Offered,
     Ghost,
     Planned,
@@ -43,7 +43,7 @@ impl Cell {
         }
     }
 
-    /// The code of an ANSI colour; what is busy now stands out.
+    /// Returns the code of an ANSI colour; nodes that are busy now stand out.
     fn colour(self) -> &'static str {
         match self {
             Cell::Started => "34",
@@ -55,7 +55,7 @@ impl Cell {
     }
 }
 
-/// The whole drawing: a panel for each cluster, and what its marks mean.
+/// Returns the whole drawing: a panel for each cluster, and the meaning of its marks.
 pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas) -> String {
     let mut text = String::new();
     for view in clusters {
@@ -103,7 +103,7 @@ fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> Strin
     text + &time_axis(window, n_columns, label_width)
 }
 
-/// The node, counted from 1, that a row stands for: the highest of those it covers.
+/// Returns the node, counted from 1, that a row shows: the highest of those it covers.
 fn row_node(row_idx: usize, n_rows: usize, most: i64) -> i64 {
     let (row_idx, n_rows) = (row_idx as i64, n_rows as i64);
     (most * (row_idx + 1)).div_ceil_of(n_rows)
@@ -127,7 +127,7 @@ fn row_label(row_idx: usize, n_rows: usize, most: i64) -> String {
     if every_row || is_top || is_round { row_node(row_idx, n_rows, most).to_string() } else { String::new() }
 }
 
-/// Which layer a node lies in: the started ones stand at the bottom.
+/// Returns the layer of a node: started jobs are at the bottom.
 fn cell(segment: &Segment, node: i64, capacity: u32) -> Cell {
     if node <= segment.started {
         Cell::Started
@@ -144,7 +144,7 @@ fn cell(segment: &Segment, node: i64, capacity: u32) -> Cell {
     }
 }
 
-/// One segment for each column: the fullest that it touches, so that a short job does not vanish between columns.
+/// Returns one segment for each column: the fullest in it, so that a short job does not disappear between columns.
 pub fn columns(segments: &[Segment], window: Window, n_columns: usize) -> Vec<Segment> {
     let span = i128::from(window.span().as_millis().max(1));
     let edge = |idx: usize| {
@@ -168,7 +168,7 @@ pub fn columns(segments: &[Segment], window: Window, n_columns: usize) -> Vec<Se
     columns
 }
 
-/// Neighbours of one kind are painted at once.
+/// Paints neighbouring cells of one kind together.
 fn paint(cells: &[Cell], colours: bool) -> String {
     let mut text = String::new();
     for run in cells.chunk_by(|a, b| a == b) {

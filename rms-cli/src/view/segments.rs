@@ -9,20 +9,20 @@ pub struct Segment {
     pub from: Time,
     pub until: Time,
     pub started: i64,
-    /// Kept for what is negotiated with running jobs.
+    /// Held for negotiations with running jobs.
     pub offered: i64,
     pub ghosts: i64,
     pub planned: i64,
 }
 
 impl Segment {
-    /// The cluster occupation profile here: the layers stand on each other.
+    /// Returns the cluster occupation profile here: the sum of the layers.
     pub fn total(&self) -> i64 {
         self.started + self.offered + self.ghosts + self.planned
     }
 }
 
-/// The time that is drawn.
+/// The window of time that is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub from: Time,
@@ -30,7 +30,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// From now to where the last known job ends, or as long as `wanted` says.
+    /// Returns the window from now to the end of the last known job, or as long as `wanted` says.
     pub fn of(now: Time, clusters: &[ClusterView], wanted: Option<Span>) -> Window {
         if let Some(span) = wanted {
             return Window { from: now, until: now + span.max(Span::from_secs(1)) };
@@ -38,7 +38,7 @@ impl Window {
         let profiles = clusters.iter().flat_map(|view| [&view.started, &view.offered, &view.ghosts, &view.planned]);
         let last = profiles.filter_map(|profile| profile.steps().last()).map(|step| step.from).max();
         let until = last.filter(|last| *last > now).unwrap_or(now + IDLE_WINDOW);
-        // Something that never ends would leave no room for what does.
+        // A job without an end would leave no room for the others.
         Window { from: now, until: until.min(now + Span::MAX_WALL) }
     }
 
@@ -47,10 +47,10 @@ impl Window {
     }
 }
 
-/// What is drawn of an idle cluster.
+/// The window for an idle cluster.
 const IDLE_WINDOW: Span = Span::from_hours(1);
 
-/// The segments of `view` that fill the window without a gap.
+/// Returns the segments of `view` that fill the window without a gap.
 pub fn cut(view: &ClusterView, window: Window) -> Vec<Segment> {
     let layers = [&view.started, &view.offered, &view.ghosts, &view.planned];
     let steps = layers.into_iter().flat_map(|profile| profile.steps()).map(|step| step.from);

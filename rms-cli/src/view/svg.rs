@@ -1,4 +1,4 @@
-//! Draws occupation profiles as SVG: one panel a cluster, exact steps, axes and a legend.
+//! Draws occupation profiles as SVG: one panel per cluster, exact steps, axes and a legend.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::segments::{Segment, Window, cut};
 use crate::stamp;
 use crate::svg::{escape, put, round};
 
-/// A complete SVG document.
+/// Returns a complete SVG document.
 pub fn draw(clusters: &[ClusterView], now: Time, job: Option<JobId>, window: Window) -> String {
     let height = TOP + clusters.len().max(1) as f64 * PANEL_PITCH + BOTTOM;
     let title = match job {
@@ -51,7 +51,7 @@ fn legend(svg: &mut String) {
     put(svg, format_args!(r#"<text class="label" x="{}" y="27">capacity</text>"#, x + 26.0));
 }
 
-/// Where times and nodes stand in one panel.
+/// The positions of times and nodes in one panel.
 struct Scale {
     window: Window,
     most: i64,
@@ -104,7 +104,7 @@ fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
     put(svg, format_args!("</g>"));
 }
 
-/// The area between two step functions, as one path for each stretch where they differ.
+/// Draws the area between two step functions, as one path for each interval where they differ.
 fn layer(
     svg: &mut String,
     class: &str,

@@ -32,7 +32,7 @@ pub struct Which {
 }
 
 /// # Errors
-/// As every call; one that is over, or that cannot be forced.
+/// As every call; the negotiation is over, or cannot be forced.
 pub async fn run(verb: NegotiationVerb, context: &Context) -> Result<(), Failure> {
     let (which, order, word) = match verb {
         NegotiationVerb::Withdraw(which) => (which, Order::Withdraw, "withdrawn"),

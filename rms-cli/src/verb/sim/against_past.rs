@@ -11,7 +11,7 @@ use crate::table::{Table, wrapped};
 
 pub(super) struct ReplayAnswer {
     pub(super) run: RunAnswer,
-    /// Of those jobs that the replay has run.
+    /// The figures of the jobs that the replay has run.
     pub(super) past: Summary,
     pub(super) census: Census,
 }
@@ -24,7 +24,7 @@ struct Starts {
 }
 
 impl ReplayAnswer {
-    /// Each figure of the replay; where the history knows it, as it really was, too.
+    /// Returns each figure of the replay and, if the history knows it, the real value.
     fn rows(&self) -> Vec<(&'static str, Option<f64>, f64)> {
         let real = measures(&self.past.figures);
         let of_past = |name: &str| real.iter().find(|(other, _)| *other == name).map(|(_, value)| *value);
@@ -47,7 +47,7 @@ impl ReplayAnswer {
         starts
     }
 
-    /// What is to be known before the figures are believed, a sentence each.
+    /// Returns what to know before trusting the figures, one sentence each.
     fn notes(&self) -> Vec<String> {
         let Starts { earlier, later, alike } = self.starts();
         let mut notes = vec![format!("starts: {alike} as they were (within 1 s), {earlier} earlier, {later} later")];
@@ -138,5 +138,5 @@ impl Show for ReplayAnswer {
     }
 }
 
-/// A start that moves by no more is where it was: agents take their time.
+/// A start that moves by at most this counts as unchanged: agents take their time.
 const SECOND: Span = Span::from_secs(1);

@@ -23,13 +23,13 @@ pub(super) struct RunAnswer {
     pub(super) wall_s: f64,
     pub(super) cost: Cost,
     pub(super) title: String,
-    /// Are the node-seconds that ghosts kept idle of interest?
+    /// Whether to show the node-seconds that ghosts kept idle.
     pub(super) has_ghosts: bool,
-    /// How nodes were given to the jobs of a trace, and which part of all core-seconds its processors ran.
+    /// How the jobs of a trace were allocated, and which part of all core-seconds the requested processors ran.
     pub(super) allocated: Option<(Allocation, f64)>,
 }
 
-/// Writes the heat map as a picture, or as JSON where the file is called so.
+/// Writes the heat map as a picture, or as JSON if the file is named so.
 pub(super) fn write_heat(answer: &RunAnswer, file: &Path, context: &Context) -> Result<(), Failure> {
     let is_json = match file.extension().and_then(|extension| extension.to_str()) {
         Some("json") => true,
@@ -83,7 +83,7 @@ impl RunAnswer {
     }
 }
 
-/// How the jobs fared, whether they were simulated or real.
+/// Returns the figures of the jobs, simulated or real.
 pub(super) fn measures(figures: &Figures) -> Vec<(&'static str, f64)> {
     let Figures {
         jobs,
@@ -179,7 +179,7 @@ impl Show for ComparedAnswer {
     }
 }
 
-/// A figure as JSON has it: counts are whole.
+/// Returns a figure for JSON: counts are whole numbers.
 pub(super) fn entry((name, value): (&str, f64)) -> (String, Value) {
     let is_count = name == "jobs" || name == "dropped";
     (name.to_owned(), if is_count { json!(value as u64) } else { json!(value) })

@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// One line, as the writer of schedules has it.
+/// One line, as schedules are written.
 #[derive(Deserialize)]
 struct Line {
     job: i64,
@@ -82,16 +82,16 @@ struct NodeOfLine {
     memory_mib: u64,
 }
 
-/// What is in a file, by its lines.
+/// The contents of a file, by its lines.
 struct Schedule {
-    /// By the places that jobs have in stretches, their numbers.
+    /// The numbers of jobs, by their index in stretches.
     jobs: Vec<i64>,
     stretches: Vec<Stretch>,
 }
 
 impl Schedule {
     /// # Errors
-    /// A file that cannot be read, or a line that is none of a schedule.
+    /// The file cannot be read, or a line is not one of a schedule.
     fn read(path: &Path) -> Result<Schedule, Failure> {
         let unreadable = |error| Failure::io(format!("{} cannot be read", path.display()), error);
         let file = File::open(path).map_err(unreadable)?;
@@ -112,7 +112,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// With its lines, jobs and instants.
+    /// Describes the error with its lines, jobs and instants.
     fn told(&self, unsound: &Unsound) -> String {
         let at = match unsound {
             Unsound::StartsBeforeSubmit { stretch }
@@ -152,7 +152,7 @@ impl Schedule {
 const MOST_TOLD: usize = 8;
 
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the line.
 fn parse(text: &str) -> Result<(i64, Stretch), String> {
     let line: Line =
         serde_json::from_str(text).map_err(|error| error.to_string().replace(" at line 1 column", " at column"))?;
@@ -173,7 +173,7 @@ fn part(NodeOfLine { node, cores: numbers, memory_mib }: NodeOfLine) -> Result<P
     Ok(Part { node: node as usize, cores, memory: Mebibytes(memory_mib) })
 }
 
-/// Of seconds; `None` if they are further from 0 than any clock goes.
+/// Converts seconds; `None` if they are beyond the range of times.
 fn time(seconds: &Number) -> Option<Time> {
     if let Some(whole) = seconds.as_i64() {
         let is_near = whole.unsigned_abs() <= MOST_SECONDS;
@@ -186,7 +186,7 @@ fn time(seconds: &Number) -> Option<Time> {
 /// Some 30,000 years.
 const MOST_SECONDS: u64 = 1_000_000_000_000;
 
-/// Whole ones without a point.
+/// Formats seconds, whole ones without a decimal point.
 fn seconds(time: Time) -> String {
     let millis = time.as_millis();
     if millis % 1000 == 0 { (millis / 1000).to_string() } else { (millis as f64 / 1000.0).to_string() }

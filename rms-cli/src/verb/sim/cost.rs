@@ -10,23 +10,24 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// So far.
+    /// Returns the cost so far.
     pub(super) fn now() -> Cost {
-        // The kernel refuses this to nobody for oneself; without it the figures are 0.
+        // The kernel allows this for the own process; if it fails, the figures are 0.
         let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Cost::default() };
         let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         let cpu_s = seconds(usage.user_time()) + seconds(usage.system_time());
         Cost { cpu_s, peak_rss_mib: peak_rss_mib().unwrap_or(0.0) }
     }
 
-    /// Since `self` was taken.
+    /// Returns the cost since `self` was taken.
     pub(super) fn until_now(self) -> Cost {
         let now = Cost::now();
         Cost { cpu_s: now.cpu_s - self.cpu_s, ..now }
     }
 }
 
-/// The highest mark of this program. What `getrusage` says begins with the memory of whoever started it.
+/// Returns the peak memory of this program. The value of `getrusage` would include the memory of the process that
+/// started it.
 fn peak_rss_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let mark = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

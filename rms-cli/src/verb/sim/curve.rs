@@ -7,7 +7,8 @@ use rms_sim::batch::tune::{Point, Tuned, Verdict};
 
 use crate::chart::ticks::{round_marks, short};
 
-/// The picture. Bars are what chance does to the waste; the setting in force is filled, the recommended one has a ring.
+/// Returns the picture. Bars show the effect of chance on the waste; the setting in force is filled, the recommended
+/// one has a ring.
 pub(super) fn svg(tuned: &Tuned) -> String {
     let most_waste = tuned.points.iter().map(|point| 100.0 * point.waste.high).fold(1e-3, f64::max);
     let marks = round_marks(0.0, most_waste, 4);
@@ -89,14 +90,14 @@ fn label(w: &mut String, (x, y): (f64, f64), anchor: &str, colour: &str, text: &
     let _ = writeln!(w, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{text}</text>");
 }
 
-/// Where labels stand, so that none covers another.
+/// The positions of labels, so that none covers another.
 #[derive(Default)]
 struct Labels {
     taken: Vec<(f64, f64, f64)>,
 }
 
 impl Labels {
-    /// Beside its point; above or below where others are.
+    /// Puts a label beside its point; above or below where others are.
     fn put(&mut self, w: &mut String, (x, y): (f64, f64), colour: &str, text: &str) {
         let width = 6.5 * text.chars().count() as f64;
         let left = x + 8.0;

@@ -5,7 +5,7 @@ use experiments::views::{Figure, Metric, Report};
 
 use crate::chart::{Chart, Panel, Value};
 
-/// File names and pictures.
+/// Returns file names and pictures.
 pub(super) fn draw(report: &Report) -> Vec<(String, String)> {
     let is_clock = |metric: &Metric| *metric == Metric::CpuSecs;
     let (clock, others): (Vec<Metric>, Vec<Metric>) = report.figure.metrics().iter().copied().partition(is_clock);

@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// The rows of all seeds, in the order of the seeds.
+/// Returns the rows of all seeds, in the order of the seeds.
 fn merged(ran: Vec<Result<Vec<Row>, BatchError>>) -> Result<Vec<Row>, BatchError> {
     let mut merged: Vec<Row> = Vec::new();
     for rows in ran {
@@ -164,7 +164,7 @@ impl GainAnswer {
         }
     }
 
-    /// The mean of the values, and the mean of what they come to against the first row, with least and greatest.
+    /// Returns the mean of the values, and their mean relative to the first row, with least and greatest.
     fn cell(&self, row: &Row, metric: Metric) -> String {
         let mean = row.spread(metric).mean;
         let value = match metric {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rms_sim::batch::heat::{Cell, HeatMap};
 
-/// Rows of shades, the largest jobs on top. What is shaded is the mean wait, in powers of ten.
+/// Returns rows of shades, the largest jobs on top. The shade shows the mean wait, in powers of ten.
 pub(super) fn blocks(map: &HeatMap) -> String {
     let mut text = String::from("mean wait by size (nodes, downwards smaller) and time of submit (to the right)\n");
     for (row_idx, row) in map.cells.iter().enumerate().rev() {
@@ -37,7 +37,7 @@ fn label(map: &HeatMap, row_idx: usize) -> String {
     if from == size { size.to_string() } else { format!("≤{size}") }
 }
 
-/// The same as a picture.
+/// Returns the same as a picture.
 pub(super) fn svg(map: &HeatMap, title: &str) -> String {
     let n_columns = map.cells.first().map_or(0, Vec::len);
     let (width, height) = (LEFT + n_columns * CELL + 20, TOP + map.cells.len() * CELL + 50);

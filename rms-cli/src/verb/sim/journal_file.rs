@@ -11,7 +11,7 @@ use rms_sim::batch::{ClusterNodes, JournalJobs, known_nodes};
 use crate::failure::Failure;
 use crate::place;
 
-/// What is needed to run it again.
+/// What is needed to run a journal again.
 pub(super) struct Journal {
     pub(super) jobs: JournalJobs,
     pub(super) nodes: Vec<ClusterNodes>,
@@ -20,10 +20,10 @@ pub(super) struct Journal {
 }
 
 /// # Errors
-/// No journal there, a damaged one, or one that holds nothing to run.
+/// There is no journal, it is damaged, or it contains nothing to run.
 pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     place::is_there(path)?;
-    // What is named may be the journal, the server's directory, or that of a whole cluster.
+    // The path may be the journal, the server's directory, or that of a whole cluster.
     let within = [path.join("server").join(JOURNAL), path.join(JOURNAL)];
     let journal = within.iter().find(|dir| dir.is_dir()).map_or(path, PathBuf::as_path);
     let past = Past::read(journal).map_err(|error| Failure::new("journal", chain(&error)))?;
@@ -39,7 +39,7 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     };
     let mut settings = past.state.settings().clone();
     if let Some(depth) = past.state.depth() {
-        // Nobody measures passes here: what the server has chosen stays.
+        // The simulator does not measure passes: the depth that the server has chosen stays.
         settings.queue_depth = depth.into();
     }
     Ok(Journal { jobs, nodes, settings, launchers })

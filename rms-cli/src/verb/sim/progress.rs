@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::output;
 
-/// Drawn over itself on the standard error, and wiped away at the end. One line of text needs no library.
+/// A line on the standard error that is redrawn in place, and removed at the end. One line of text needs no library.
 #[derive(Debug)]
 pub(super) struct Progress {
     what: &'static str,

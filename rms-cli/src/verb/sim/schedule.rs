@@ -20,7 +20,7 @@ pub(super) struct ScheduleFile<'a> {
 
 impl<'a> ScheduleFile<'a> {
     /// # Errors
-    /// A file that cannot be created.
+    /// The file cannot be created.
     pub(super) fn create(path: &Path, jobs: &'a TraceJobs) -> Result<ScheduleFile<'a>, Failure> {
         let file = File::create(path).map_err(|error| failure(path, &error))?;
         Ok(ScheduleFile { path: path.to_owned(), file: BufWriter::new(file), jobs })
@@ -31,13 +31,13 @@ impl<'a> ScheduleFile<'a> {
         self.file.write_all(b"\n")
     }
 
-    /// What went wrong with it.
+    /// Returns the failure for an error of this file.
     pub(super) fn failure(&self, error: &io::Error) -> Failure {
         failure(&self.path, error)
     }
 
     /// # Errors
-    /// What is left cannot be written.
+    /// The rest cannot be written.
     pub(super) fn close(mut self) -> Result<(), Failure> {
         self.file.flush().map_err(|error| self.failure(&error))
     }
@@ -52,7 +52,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// One line, in the order in which people read it.
+/// One line, with fields in the order in which people read it.
 #[derive(Serialize)]
 struct Line {
     job: i64,

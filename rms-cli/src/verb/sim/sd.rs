@@ -213,7 +213,7 @@ impl Args {
         oversubscribed.chain(self.variants().into_iter().map(Candidate::Policy)).collect()
     }
 
-    /// Every combination of the lists, in their order.
+    /// Returns every combination of the lists, in their order.
     fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
         for policy in &self.against {
@@ -232,7 +232,7 @@ impl Args {
     }
 }
 
-/// Each of these with each of the values in turn.
+/// Returns each variant with each of the values in turn.
 fn each<T: Copy>(variants: Vec<Variant>, values: &[T], set: impl Fn(&mut Variant, T)) -> Vec<Variant> {
     let with = |variant: Variant| {
         values
@@ -247,7 +247,7 @@ fn each<T: Copy>(variants: Vec<Variant>, values: &[T], set: impl Fn(&mut Variant
     variants.into_iter().flat_map(with).collect()
 }
 
-/// What is run, and on which cluster.
+/// The jobs to run, and their cluster.
 struct Jobs {
     title: String,
     n_nodes: u32,
@@ -256,7 +256,7 @@ struct Jobs {
     n_dropped: usize,
 }
 
-/// What is compared with static backfill.
+/// A policy that is compared with static backfill.
 #[derive(Clone, Copy)]
 enum Candidate {
     Policy(Variant),
@@ -291,7 +291,7 @@ impl Candidate {
     }
 }
 
-/// What a run is called.
+/// Returns the name of a run.
 fn name(candidate: &Candidate) -> String {
     let variant = match candidate {
         Candidate::Policy(variant) => variant,
@@ -325,7 +325,7 @@ fn name(candidate: &Candidate) -> String {
 const OVERSUBSCRIBED: &str = "oversubscribed";
 
 impl SdAnswer {
-    /// Over static backfill; what the paper prints behind it in brackets.
+    /// Returns the values relative to static backfill, with the paper's values in brackets.
     fn cells(&self, row: &Row) -> Vec<String> {
         let (ours, base) = (&row.measured, &self.base.figures);
         let printed = row.candidate.printed(self.paper).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::Show;
 use crate::table::Table;
 
-/// What is run.
+/// The runs.
 pub(super) struct Shares<'a> {
     pub(super) percents: &'a [u32],
     pub(super) n_seeds: u32,
@@ -20,7 +20,7 @@ pub(super) struct Shares<'a> {
     pub(super) n_threads: usize,
 }
 
-/// Parts of complex applications.
+/// The shares of complex applications.
 const P_CEM: [f64; 3] = [0.0, 0.2, 1.0];
 const QUICK_JOBS: usize = 30;
 

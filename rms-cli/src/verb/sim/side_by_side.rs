@@ -8,27 +8,28 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::progress::Progress;
 
-/// How many runs of so many jobs on so many nodes may go on at once: one a processor, if free memory allows.
+/// Returns how many runs of this size may go on at once: one per processor, if free memory allows.
 pub(super) fn n_threads(n_jobs: usize, n_nodes: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, Into::into);
     let need = n_jobs * BYTES_OF_JOB + n_nodes * BYTES_OF_NODE;
-    // Where nobody tells what is free, the runs follow each other.
+    // If the free memory is unknown, the runs follow each other.
     let fit = free_memory().map_or(1, |free| free / 2 / need.max(1));
     processors.min(fit).max(1)
 }
 
-/// In bytes, as the kernel estimates it.
+/// Returns the free memory in bytes, as estimated by the kernel.
 fn free_memory() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }
 
-/// What a run needs at most; Curie's 198,509 jobs on 5,040 nodes took 34 MiB, those of the trace itself included.
+/// The memory that a run needs at most; Curie's 198,509 jobs on 5,040 nodes took 34 MiB, including the jobs of the
+/// trace.
 const BYTES_OF_JOB: usize = 1024;
 const BYTES_OF_NODE: usize = 8 * 1024;
 
-/// What `run` gives for each item, in the order of the items.
+/// Returns the result of `run` for each item, in the order of the items.
 pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     // Bounded by the number of items: a thread never waits for its results to be taken.
@@ -60,7 +61,7 @@ pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, run: impl Fn(
     results.into_iter().map(|result| result.expect("every item was taken by a thread")).collect()
 }
 
-/// CPU time of the calling thread; runs beside it do not count.
+/// Returns the CPU time of the calling thread; concurrent runs do not count.
 pub(super) fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }

@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// # Errors
-/// A file that would be written twice, or over the trace.
+/// A file would be written twice, or over the trace.
 fn check_outputs(args: &Args) -> Result<(), Failure> {
     let trace = std::fs::canonicalize(&args.trace.trace).ok();
     let mut outputs = BTreeSet::new();
@@ -185,7 +185,7 @@ fn simulate(
     Ok(summary)
 }
 
-/// Which part of all core-seconds until the last end the processors ran that jobs had asked for.
+/// Returns which part of all core-seconds until the last end the requested processors ran.
 fn core_utilisation(args: &Args, jobs: &TraceJobs, summary: &Summary) -> f64 {
     let ran = std::iter::zip(jobs.jobs(), &summary.finished);
     let busy = ran.filter_map(|(job, ran)| Some(f64::from(job.n_procs) * ran.as_ref()?.run().as_secs_f64()));
@@ -194,13 +194,13 @@ fn core_utilisation(args: &Args, jobs: &TraceJobs, summary: &Summary) -> f64 {
     if all > 0.0 { busy.sum::<f64>() / all } else { 0.0 }
 }
 
-/// The first policy that stands there again.
+/// Returns the first policy that is listed twice.
 fn twice(policies: &[Policy]) -> Option<Policy> {
     let again = |(idx, policy): &(usize, &Policy)| policies[..*idx].contains(policy);
     policies.iter().enumerate().find(again).map(|(_, policy)| *policy)
 }
 
-/// `waits.svg` of a policy is `waits-easy.svg`.
+/// Returns the file of a policy: `waits-easy.svg` for `waits.svg`.
 fn named(file: &Path, policy: Policy) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let ending = file.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));

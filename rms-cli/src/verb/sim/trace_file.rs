@@ -109,7 +109,7 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
 }
 
 impl CleaningArgs {
-    /// The rules for jobs of a cluster that is not the one of the options.
+    /// Returns the rules for jobs of a cluster other than that of the options.
     pub(super) fn of_nodes(&self, nodes: u32, cores_per_node: u32) -> Cleaning {
         Cleaning { cores_per_node, ..self.cleaning(nodes) }
     }
@@ -140,12 +140,12 @@ impl CleaningArgs {
     }
 }
 
-/// A compressed file is known by its first two bytes, whatever its name is.
+/// Opens a file; a compressed one is recognized by its first two bytes, whatever its name.
 pub(super) fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
     let is_compressed = file.fill_buf()?.starts_with(&GZIP);
     if is_compressed {
-        // A file may consist of several concatenated ones.
+        // A file may consist of several concatenated gzip streams.
         let unpacked: Box<dyn Read> = Box::new(MultiGzDecoder::new(file));
         return Ok(Box::new(BufReader::with_capacity(BUFFER, unpacked)));
     }

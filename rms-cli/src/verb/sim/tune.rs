@@ -142,7 +142,7 @@ fn sweep_over<W: Workload + Sync>(
 struct TuneAnswer(Tuned);
 
 impl TuneAnswer {
-    /// A row for each point; what is behind its values is their interval.
+    /// Returns a row for each point, with the interval after each value.
     fn rows(&self) -> Table {
         let has_launchers = self.0.launchers.matter();
         let mut names = vec![">fair_start", ">timer", ">waste %"];
@@ -151,7 +151,7 @@ impl TuneAnswer {
         let mut table = Table::new(&names);
         for point in &self.0.points {
             let Point { waste, mean_wait_s, difference_s, .. } = point;
-            // A table of eighty columns has no room for all intervals; programs get them.
+            // A table of eighty columns has no room for all intervals; programs get all of them.
             let waste = match has_launchers {
                 true => format!("{:.3}", 100.0 * waste.value),
                 false => format!("{:.3} \u{b1}{:.3}", 100.0 * waste.value, 100.0 * waste.half()),
@@ -169,7 +169,7 @@ impl TuneAnswer {
         table
     }
 
-    /// What was done, and for whom the settings matter.
+    /// Returns what was done, and for which launchers the settings matter.
     fn notes(&self) -> Vec<String> {
         let Tuned { launchers, resamples, seed, block_s, blocks, ref points, .. } = self.0;
         let last = seed.wrapping_add(resamples - 1);
@@ -259,7 +259,7 @@ impl Show for TuneAnswer {
     }
 }
 
-/// As programs get it; an interval is its lowest and its highest value.
+/// Returns a point for programs; an interval is its lowest and its highest value.
 fn point(point: &Point) -> Value {
     let ends = |interval: &Interval| json!([interval.low, interval.high]);
     let Point {
