@@ -27,9 +27,9 @@ pub struct Price(pub u64);
 /// of an accepted one bind both ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
-    /// Fewer are of no use to the sender. Not binding, but a counter-proposal below it wastes a round.
+    /// The sender cannot use fewer. Not binding, but a counter-proposal below it wastes a round.
     pub least: Quantity,
-    /// More are of no use to the sender.
+    /// The sender cannot use more.
     pub most: Quantity,
     /// Totals that the sender can use.
     pub sizes: Sizes,

@@ -160,7 +160,7 @@ impl Keys {
         let credentials = match key.into_credentials(chain, ca) {
             Ok(credentials) => credentials,
             Err(error) => {
-                tracing::error!(%job, %run, %error, "the server's certificate for a job is of no use");
+                tracing::error!(%job, %run, %error, "cannot use the server's certificate for a job");
                 return;
             }
         };

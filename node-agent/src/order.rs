@@ -239,7 +239,7 @@ pub enum FromSupervisor {
         seq: u64,
         /// How many more nodes are requested.
         nodes: u32,
-        /// Fewer nodes are of no use.
+        /// The job cannot use fewer nodes.
         least: u32,
     },
     /// One of `code` and `signal` is set.

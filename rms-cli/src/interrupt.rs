@@ -24,7 +24,7 @@ pub struct Interrupts {
 
 impl Interrupts {
     /// # Errors
-    /// The system does not let us install handlers.
+    /// The system refused to install the signal handlers.
     pub fn listen() -> Result<Interrupts, Failure> {
         let on = |kind| signal(kind).map_err(|error| Failure::io("signals cannot be received", error));
         Ok(Interrupts {

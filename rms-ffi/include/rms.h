@@ -293,7 +293,7 @@ typedef struct rms_terms {
     int32_t shape;
     // How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     uint64_t quantity;
-    // Fewer are of no use. 0: as many as the quantity.
+    // The sender cannot use fewer. 0: as many as the quantity.
     uint64_t least;
     // What the shape needs.
     const uint64_t *sizes;
@@ -334,9 +334,9 @@ typedef struct rms_event {
     uint64_t id;
     // How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     uint64_t quantity;
-    // An offer: fewer are of no use to the RMS.
+    // An offer: the RMS cannot use fewer.
     uint64_t least;
-    // An offer: more are of no use to the RMS.
+    // An offer: the RMS cannot use more.
     uint64_t most;
     // An offer: what a node costs for an hour, in thousandths.
     uint64_t price;

@@ -187,7 +187,7 @@ pub struct Terms {
     pub shape: i32,
     /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     pub quantity: u64,
-    /// Fewer are of no use. 0: as many as the quantity.
+    /// The sender cannot use fewer. 0: as many as the quantity.
     pub least: u64,
     /// What the shape needs.
     pub sizes: *const u64,
@@ -230,9 +230,9 @@ pub struct Event {
     pub id: u64,
     /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
     pub quantity: u64,
-    /// An offer: fewer are of no use to the RMS.
+    /// An offer: the RMS cannot use fewer.
     pub least: u64,
-    /// An offer: more are of no use to the RMS.
+    /// An offer: the RMS cannot use more.
     pub most: u64,
     /// An offer: what a node costs for an hour, in thousandths.
     pub price: u64,

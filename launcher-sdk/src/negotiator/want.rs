@@ -71,7 +71,7 @@ impl WantedResource {
 }
 
 impl Want {
-    /// Requests so many nodes more. Fewer are of no use, unless [`Want::at_least`] says so.
+    /// Requests that many more nodes. Fewer are not accepted, unless [`Want::at_least`] says so.
     pub fn grow(n_nodes: u64) -> Want {
         Want::simple(Direction::Grow, WantedResource::Nodes(None), n_nodes)
     }

@@ -35,7 +35,7 @@ pub enum HubOut {
 pub struct Growth {
     pub seq: u64,
     pub nodes: u32,
-    /// Fewer nodes are of no use.
+    /// The job cannot use fewer nodes.
     pub least: u32,
 }
 

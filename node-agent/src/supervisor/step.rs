@@ -293,7 +293,7 @@ impl Step {
         self.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
     }
 
-    /// Ends the step without a grace time, as it is of no use any more.
+    /// Ends the step without a grace time, as it is no longer needed.
     fn kill(&mut self) {
         self.kill_at = Some(Instant::now());
     }
