@@ -296,6 +296,20 @@ mod tests {
         });
     }
 
+    /// Equal digests are not taken for equal nodes.
+    #[test]
+    fn nodes_with_other_resources_are_not_alike() {
+        let line = |cores, memory, is_open| {
+            let inventory = Inventory { cores, cpus: cores, memory: Mebibytes(memory), ..Inventory::default() };
+            Line::of_nobody(&inventory, is_open)
+        };
+        let one = line(4, 40, true);
+        assert!(one.is_like(&line(4, 40, true)));
+        for other in [line(5, 40, true), line(4, 41, true), line(4, 40, false)] {
+            assert!(!one.is_like(&other), "{other:?}");
+        }
+    }
+
     fn check(timelines: &Timelines, lines: &[(NodeId, Line)], plain: &[Timeline]) {
         for (idx, expected) in plain.iter().enumerate() {
             assert!(timelines.get(idx).is_none_or(|timeline| timeline == expected), "node {idx}");
