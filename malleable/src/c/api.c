@@ -1,4 +1,4 @@
-/* For programs whose threads are their own: they ask, or are called back. */
+/* The API for programs that manage their own threads: they poll, or register a callback. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include "drom.h"
 #include "process.h"
 
-/* The change that this program has acknowledged last. */
+/* The last change that this program acknowledged. */
 static _Atomic uint64_t acknowledged;
 
 static bool look(struct rms_view *view)
@@ -51,7 +51,7 @@ RMS_EXPORT int rms_malleable_acknowledge(int threads)
         return RMS_MALLEABLE_NO_JOB;
     if (threads < 0)
         return RMS_MALLEABLE_INVALID;
-    /* One that still has more threads than CPUs has not adapted to this change. */
+    /* A program that still has more threads than CPUs has not adapted to this change. */
     if (threads > (int)view.n_cpus)
         return RMS_MALLEABLE_PENDING;
     atomic_store_explicit(&acknowledged, view.seq, memory_order_relaxed);
@@ -59,14 +59,14 @@ RMS_EXPORT int rms_malleable_acknowledge(int threads)
     return RMS_MALLEABLE_OK;
 }
 
-/* Guards what follows. */
+/* Guards the variables below. */
 static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t watcher;
 static rms_malleable_callback changed;
 static void *argument_of_changed;
-/* Closing the second end stops the watcher. -1: there is none. */
+/* A pipe: closing its second end stops the watcher thread; -1 if there is no watcher. */
 static int stop[2] = {-1, -1};
-/* The process that started it: a child has no watcher. */
+/* The process that started the watcher: after a fork, the child has no watcher. */
 static pid_t started_in;
 
 static void *watch(void *unused)
@@ -108,7 +108,7 @@ RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argume
         changed = callback;
         argument_of_changed = argument;
         started_in = getpid();
-        /* The program's signals are for its own threads. */
+        /* Signals of the program must be delivered to its own threads. */
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,5 +1,5 @@
-/* The symbols of DLB for programs that were linked with it: DROM, and what polls for changes. Lending of idle CPUs
- * between processes (LeWI) is not served: its calls say what DLB's say where no policy lends, which programs must expect.
+/* The symbols of DLB for programs that were linked with it: DROM and the polling calls. Lending of idle CPUs between
+ * processes (LeWI) is not supported: its calls return what DLB returns while no policy lends, which programs must handle.
  *
  * Numbers and signatures are the public interface of DLB 2 and 3 (dlb.h, dlb_drom.h, dlb_errors.h, dlb_types.h). */
 #define _GNU_SOURCE
@@ -25,7 +25,7 @@ enum {
     DLB_ERR_NOPOL = -15,
 };
 
-/* A `cpu_set_t`, which programs hand over as an untyped pointer. */
+/* A `cpu_set_t`, which programs pass as an untyped pointer. */
 typedef void *cpus;
 typedef const void *const_cpus;
 
@@ -44,7 +44,7 @@ RMS_EXPORT int DLB_Init(int n_cpus, const_cpus mask, const char *arguments)
     (void)n_cpus, (void)mask, (void)arguments;
     if (atomic_exchange(&is_initialized, true))
         return DLB_ERR_INIT;
-    /* Where there is nothing to poll for the program goes on with what it has. */
+    /* If there is nothing to poll, the program continues with its present CPUs. */
     rms_malleable_acknowledge(0);
     return DLB_SUCCESS;
 }
@@ -81,7 +81,7 @@ RMS_EXPORT int DLB_PollDROM(int *n_cpus, cpus mask)
         *n_cpus = n;
     if (mask != NULL)
         memcpy(mask, &now, sizeof now);
-    /* As in DLB, who polls has taken up what it was told. */
+    /* As in DLB, a poll acknowledges the mask that it returns. */
     rms_malleable_acknowledge(0);
     return DLB_SUCCESS;
 }
@@ -130,7 +130,7 @@ RMS_EXPORT int DLB_CallbackGet(int which, callback **function, void **argument)
     return DLB_SUCCESS;
 }
 
-/* Both lists of errors have the same numbers but for this one. */
+/* Both lists of errors use the same numbers except for this one. */
 static int status_of(int status)
 {
     return status == RMS_MALLEABLE_NOT_ATTACHED ? DLB_ERR_NOSHMEM : status;
@@ -166,7 +166,7 @@ RMS_EXPORT int DLB_DROM_SetProcessMask(int pid, const_cpus mask, int flags)
     return status_of(rms_drom_set_mask(pid, mask, sizeof(cpu_set_t), flags));
 }
 
-/* Sets a variable here, or in an allocated environment that the program executes the next one with. */
+/* Sets a variable in this process, or in an allocated environment that the program will pass to exec. */
 static int set_variable(const char *name, const char *value, char ***environment)
 {
     if (environment == NULL || *environment == NULL)

@@ -1,4 +1,4 @@
-/* DROM's calls: one process of a job looks at the CPUs of the others, and moves them. The supervisor decides. */
+/* DROM's calls: one process of a job reads and changes the CPUs of the others. The supervisor decides. */
 #define _GNU_SOURCE
 #include "drom.h"
 
@@ -9,9 +9,9 @@
 
 #include "process.h"
 
-/* The supervisor answers in any case: who waits for processes waits for the supervisor's own deadline. */
+/* The supervisor always answers: a caller that waits for processes waits until the supervisor's own deadline. */
 #define PATIENCE_MS 120000
-/* Longer masks are a mistake: no machine has so many CPUs. */
+/* Longer masks are an error: no machine has so many CPUs. */
 #define MOST_MASK_BYTES (1 << 20)
 
 static _Atomic bool is_attached;
@@ -40,7 +40,7 @@ bool rms_is_mask(const unsigned char *mask, size_t n_bytes)
     return n_bytes <= MOST_MASK_BYTES && (mask != NULL || n_bytes == 0);
 }
 
-/* Why a question cannot be asked. */
+/* Returns why a request cannot be sent. */
 static int may_ask(bool is_valid)
 {
     if (!rms_in_job())

@@ -1,7 +1,8 @@
-/* Programs compiled by GCC: their parallel regions begin in this library, which caps the number of threads and passes on.
+/* Programs compiled by GCC: this library intercepts the start of each parallel region, limits the number of threads and
+ * calls libgomp.
  *
- * These are all entries by which gcc begins a team, those of old releases (`_start`) among them. The signatures are the
- * binary interface of libgomp. */
+ * It defines every entry point by which GCC's code starts a team, including those of old releases (`_start`). The
+ * signatures are the binary interface of libgomp. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 typedef void body(void *);
 
-/* What one entry leads to. */
+/* The function of libgomp behind an entry point. */
 struct next {
     const char *name;
     _Atomic(void *) function;
@@ -35,7 +36,7 @@ static void *resolve(struct next *next, void *own, const void *caller, const str
     return function;
 }
 
-/* `wanted` is the num_threads clause: 0 where there is none. */
+/* `wanted` is the num_threads clause, or 0 if there is none. */
 static unsigned cap(const struct rms_runtime *runtime, unsigned wanted)
 {
     unsigned limit = rms_limit();
@@ -50,7 +51,8 @@ static unsigned cap(const struct rms_runtime *runtime, unsigned wanted)
     return wanted;
 }
 
-/* Defines one entry: `PARAMETERS` as libgomp declares them, with `threads` among them, `ARGUMENTS` as they are passed on. */
+/* Defines an entry point: `PARAMETERS` as libgomp declares them, including `threads`; `ARGUMENTS` as they are passed to
+ * libgomp. */
 #define ENTRY(RESULT, NAME, PARAMETERS, ARGUMENTS)                                                                       \
     RMS_EXPORT RESULT NAME PARAMETERS                                                                                    \
     {                                                                                                                    \

@@ -1,4 +1,5 @@
-/* Programs with LLVM's OpenMP runtime: a tool by its tools interface (OMPT), and the clause that a tool cannot change. */
+/* Programs with LLVM's OpenMP runtime: a tool for its tools interface (OMPT), and an interposer for the num_threads clause,
+ * which a tool cannot change. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stddef.h>
@@ -9,7 +10,7 @@
 #include "process.h"
 #include "runtime.h"
 
-/* The part of OpenMP's omp-tools.h that is used here, by which this library can be built without it. */
+/* The part of OpenMP's omp-tools.h that is used here, so that this library can be built without that header. */
 union ompt_data {
     uint64_t value;
     void *pointer;
@@ -26,9 +27,9 @@ enum { OMPT_PARALLEL_BEGIN = 3, OMPT_PARALLEL_END = 4, OMPT_SET_ALWAYS = 5 };
 
 static const struct rms_runtime *runtime;
 
-/* What the program has set itself is put back at the end of each region: nobody but the region sees another number. One that
- * has a single thread is no team, and its end is not told before its numbers are thrown away: for it there is this, by the
- * level at which it was begun. */
+/* The number that the program has set is restored at the end of each region, so that only the region sees another one. A
+ * region with a single thread is not a team: the runtime reports its end only after it has discarded its numbers. These are
+ * the numbers of such regions, by the nesting level at which they began. */
 enum { MOST_LEVELS = 8 };
 static _Thread_local struct {
     unsigned own, room;
@@ -42,7 +43,7 @@ static void put_back(unsigned own, int level)
     unfinished[level].own = 0;
 }
 
-/* How many threads a region gets is read after this. */
+/* The runtime reads the number of threads of a region after this callback. */
 static void parallel_begin(union ompt_data *task, const void *frame, union ompt_data *region, unsigned requested, int flags,
                            const void *code)
 {
@@ -53,7 +54,7 @@ static void parallel_begin(union ompt_data *task, const void *frame, union ompt_
     if (level < 0 || level >= MOST_LEVELS)
         return;
     unsigned own = (unsigned)runtime->max_threads();
-    /* Where this library is not preloaded. */
+    /* Used if this library is not preloaded. */
     if (unfinished[level].own != 0 && unfinished[level].room == own)
         put_back(own = unfinished[level].own, level);
     if (limit == 0 || requested == 1)
@@ -76,7 +77,7 @@ static void parallel_end(union ompt_data *region, union ompt_data *task, int fla
         put_back((unsigned)(region->value >> 3), (int)(region->value & 7));
 }
 
-/* The end of a region of one thread, which the runtime calls itself, too. */
+/* The end of a region with one thread; the runtime calls this function itself, too. */
 RMS_EXPORT void __kmpc_end_serialized_parallel(void *place, int thread)
 {
     static _Atomic(void *) known;
@@ -114,7 +115,7 @@ RMS_EXPORT struct ompt_start_tool_result *ompt_start_tool(unsigned version, cons
     (void)version, (void)name;
     static struct ompt_start_tool_result result = {.initialize = initialize, .finalize = finalize};
     const char *tools = getenv("OMP_TOOL_LIBRARIES");
-    /* A process has one tool at most: the user's own goes before. */
+    /* A process has at most one tool: the user's own has priority. */
     bool is_other = tools != NULL && *tools != '\0' && strstr(tools, "librms-malleable") == NULL;
     const char *path = getenv("RMS_MALLEABLE_SOCKET");
     return is_other || path == NULL || *path == '\0' ? NULL : &result;

@@ -1,7 +1,7 @@
-/* Joins the supervisor of the job, and reads the page that it publishes changes on.
+/* Connects to the supervisor of the job, and reads the shared page on which it publishes changes.
  *
- * The page is read at each parallel region, so that path is two loads. Everything else is rare, keeps errno, waits a
- * bounded time, and leaves the program as it is when anything fails. */
+ * The page is read at each parallel region, so this path is two loads. Everything else is rare, preserves errno, waits for
+ * a bounded time, and leaves the program as it is if anything fails. */
 #define _GNU_SOURCE
 #include "process.h"
 
@@ -21,18 +21,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A supervisor that is just moving threads answers a little later. */
+/* A supervisor that is moving threads answers a little later. */
 #define JOIN_PATIENCE_MS 1000
-/* Between two attempts, and how many there are: a program that closes our connection again and again goes on without. */
+/* The time between two attempts to connect, and the most attempts: a program that closes our connection again and again
+ * runs without it. */
 #define RETRY_SECONDS 1
 #define MOST_JOINS 16
-/* Programs count on the lowest numbers for their own files. */
+/* Programs expect the lowest file descriptors for their own files. */
 #define FIRST_FD 200
 
-/* The socket of the supervisor; empty: not in such a job. Written once, before there are threads. */
+/* The socket of the supervisor; empty if this process is not in a malleable job. Written once, before there are threads. */
 static char socket_path[PATH_MAX];
 static uint32_t rank, n_ranks;
-/* The number under which CPUs were set aside for it, if it is another one than its own; else 0. */
+/* The process id for which CPUs were reserved, if it is not its own; else 0. */
 static uint32_t set_aside_for;
 
 static _Atomic(struct rms_page *) the_page;
@@ -41,7 +42,7 @@ static _Atomic uint64_t adopted_seq;
 static _Atomic unsigned limit;
 static _Atomic bool program_acknowledges;
 
-/* Held while joining; guards what follows. */
+/* Held while joining; guards the variables below. */
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
 static int connection = -1;
 static struct stat connection_identity;
@@ -61,7 +62,7 @@ static bool number_of(const char *name, uint32_t *number)
     return true;
 }
 
-/* Ranks on one node have CPUs of their own, whoever has started them. */
+/* Each rank on a node has CPUs of its own, whichever program started it. */
 static void read_rank(void)
 {
     static const char *const names[][2] = {
@@ -75,7 +76,7 @@ static void read_rank(void)
     rank = n_ranks = 0;
 }
 
-/* The program may have closed it, and have another file under that number now. */
+/* The program may have closed it and now have another file under that number. */
 static bool is_own(int fd)
 {
     struct stat now;
@@ -83,7 +84,8 @@ static bool is_own(int fd)
         && now.st_ino == connection_identity.st_ino;
 }
 
-/* A child has a page of its own, or none: only what is safe after a fork of many threads is done here. */
+/* A child process has a page of its own, or none. This runs after a fork of a program with many threads, so it does only
+ * what is safe there. */
 static void after_fork(void)
 {
     struct rms_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
@@ -113,7 +115,7 @@ __attribute__((constructor)) static void begin(void)
         atomic_store(&is_off, false);
 }
 
-/* A path of any length: the directory is opened, and the socket named through it. */
+/* Connects to a path of any length: opens the directory, and names the socket through it. */
 static int connect_to(const char *path, int type)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | type, 0);
@@ -167,7 +169,7 @@ static bool wait_readable(int fd, int64_t until)
     }
 }
 
-/* The next message, and the file that comes with it, if `file` asks for one. */
+/* Receives the next message, and the file descriptor sent with it if `file` is not NULL. */
 static bool receive_one(int fd, struct rms_answer *answer, int *file)
 {
     memset(answer, 0, sizeof *answer);
@@ -193,7 +195,7 @@ static bool receive_one(int fd, struct rms_answer *answer, int *file)
     return is_answer;
 }
 
-/* What is answered to a question of this kind; words about changes may come before it. False: not in time. */
+/* Receives the answer to a request of this kind; notices about changes may come before it. Returns false on a timeout. */
 static bool receive(int fd, uint16_t kind, struct rms_answer *answer, int *file, int patience_ms)
 {
     int64_t until = now_ms() + patience_ms;
@@ -223,7 +225,7 @@ static struct rms_page *map(int file)
     return NULL;
 }
 
-/* With `joining` held. */
+/* `joining` must be held. */
 static struct rms_page *join(void)
 {
     struct rms_request request = {.pid = (int32_t)set_aside_for, .rank = rank, .n_ranks = n_ranks};
@@ -247,7 +249,7 @@ static struct rms_page *join(void)
         close(file);
     if (page == NULL) {
         close(fd);
-        /* A supervisor that says no says so again. */
+        /* A supervisor that refuses would refuse again. */
         atomic_store(&is_off, is_heard);
         return NULL;
     }
@@ -264,7 +266,7 @@ static struct rms_page *join(void)
     return page;
 }
 
-/* The page, or NULL while there is none. `is_lost`: the one that there was is over. */
+/* Returns the page, or NULL if there is none. `is_lost`: the page that was used so far is no longer valid. */
 static struct rms_page *try_to_join(bool is_lost)
 {
     if (atomic_load_explicit(&is_off, memory_order_relaxed))
@@ -289,7 +291,7 @@ static struct rms_page *try_to_join(bool is_lost)
 
 static bool read_page(struct rms_page *page, struct rms_view *view, bool with_mask)
 {
-    /* The supervisor writes for less than a microsecond, unless it was killed meanwhile. */
+    /* The supervisor writes for less than a microsecond, unless it was killed in between. */
     for (int attempt = 0; attempt < 64; attempt++) {
         uint64_t before = atomic_load_explicit(&page->seq, memory_order_acquire);
         if (before % 2 != 0)
@@ -322,7 +324,7 @@ void rms_acknowledge(uint64_t seq, unsigned threads)
     int saved = errno;
     struct rms_request word = {0};
     head(&word, RMS_ACKNOWLEDGED);
-    /* Who joins just now holds the lock; the supervisor looks at the page at the deadline in any case. */
+    /* A thread that is joining holds the lock; the supervisor reads the page at the deadline in any case. */
     if (pthread_mutex_trylock(&joining) == 0) {
         if (is_own(connection))
             send(connection, &word, offsetof(struct rms_request, mask), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -365,7 +367,7 @@ unsigned rms_limit(void)
 void rms_note_threads(unsigned threads)
 {
     struct rms_page *page = atomic_load_explicit(&the_page, memory_order_acquire);
-    /* A line that is only read stays with all who read it. */
+    /* A cache line that is only read stays in the caches of all readers. */
     if (page != NULL && atomic_load_explicit(&page->threads, memory_order_relaxed) != threads)
         atomic_store_explicit(&page->threads, threads, memory_order_relaxed);
 }
@@ -405,7 +407,7 @@ bool rms_wait(uint64_t seq, int stop)
         struct pollfd ready[] = {{.fd = is_own(connection) ? connection : -1, .events = POLLIN},
                                  {.fd = stop, .events = POLLIN}};
         pthread_mutex_unlock(&joining);
-        /* Without a connection it looks now and then. */
+        /* Without a connection, poll now and then. */
         int n = poll(ready, 2, ready[0].fd < 0 ? 1000 : -1);
         if (n < 0 && errno != EINTR)
             return false;

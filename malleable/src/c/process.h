@@ -1,4 +1,4 @@
-/* What the parts of the library know of this process: how many CPUs it is to use, and how to ask the supervisor. */
+/* The state of this process: how many CPUs it should use, and its connection to the supervisor. */
 #ifndef RMS_PROCESS_H
 #define RMS_PROCESS_H
 
@@ -10,7 +10,7 @@
 
 #define RMS_EXPORT __attribute__((visibility("default")))
 
-/* The CPUs of this process now, as the supervisor has published them last. */
+/* The present CPUs of this process, as last published by the supervisor. */
 struct rms_view {
     uint64_t seq;
     uint32_t n_cpus;
@@ -18,30 +18,31 @@ struct rms_view {
     uint64_t mask[RMS_MASK_WORDS];
 };
 
-/* So many threads a parallel region may have; 0: as many as the program likes. Takes up what was published, and says so
- * unless the program does that itself. Cheap where nothing has changed. */
+/* Returns how many threads a parallel region may have; 0 means no limit. Adopts a published change and acknowledges it,
+ * unless the program does that itself. Cheap if nothing has changed. */
 unsigned rms_limit(void);
 
-/* The threads of a region of the program, for those who look at the job. */
+/* Publishes the number of threads of a parallel region, for monitoring. */
 void rms_note_threads(unsigned threads);
 
-/* Whether this process was started in such a job at all. */
+/* Returns whether this process was started in a malleable job. */
 bool rms_in_job(void);
 
-/* Joins if that has not been tried; false where there is no supervisor. */
+/* Joins, if this has not been tried yet; returns false if there is no supervisor. */
 bool rms_joined(void);
 
-/* False where this process has not joined, or the supervisor has ended in the middle of a change. */
+/* Returns false if this process has not joined, or if the supervisor ended in the middle of a change. */
 bool rms_look(struct rms_view *view);
 
-/* From now on the program acknowledges changes itself. */
+/* From now on, the program itself acknowledges changes. */
 void rms_acknowledge_by_program(void);
 void rms_acknowledge(uint64_t seq, unsigned threads);
 
-/* Waits for a change after `seq`, or until `stop` becomes readable. False: there will be none. */
+/* Waits for a change after `seq`, or until `stop` becomes readable. Returns false if there will be no more changes. */
 bool rms_wait(uint64_t seq, int stop);
 
-/* One question to the supervisor of the job, over a connection of its own. 0, or a negative number of rms_malleable.h. */
+/* Sends one request to the supervisor of the job over a new connection. Returns 0 or a negative error number of
+ * rms_malleable.h. */
 int rms_ask(struct rms_request *request, struct rms_answer *answer, int patience_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* Finds the runtimes behind this library, and what is left for a region in nested ones. */
+/* Finds the OpenMP runtimes behind this library, and computes how many threads are left for a nested region. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
-/* More than one is rare, more than a few never. */
+/* More than one runtime is rare, and more than a few do not occur. */
 #define MOST_RUNTIMES 8
 
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
@@ -57,7 +57,7 @@ const struct rms_runtime *rms_runtime_of(void *function)
 unsigned rms_room(const struct rms_runtime *runtime, unsigned limit)
 {
     unsigned room = limit;
-    /* Each thread of the teams around begins such a region. */
+    /* Each thread of the enclosing teams starts such a region. */
     for (int level = runtime->level(); level > 0; level--) {
         int size = runtime->team_size(level);
         if (size > 1)
@@ -71,7 +71,7 @@ void *rms_next(const char *name, void *own, const void *caller)
     void *next = dlsym(RTLD_NEXT, name);
     if (next != NULL && next != own)
         return next;
-    /* A plugin has loaded a runtime that nobody else is to see. */
+    /* A plugin has loaded a runtime with local symbols. */
     Dl_info object;
     if (dladdr(caller, &object) == 0)
         return NULL;

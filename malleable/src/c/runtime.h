@@ -1,8 +1,8 @@
-/* The OpenMP runtimes of this process: there may be several, and each is asked for itself. */
+/* The OpenMP runtimes of this process: there may be several, and each one is called separately. */
 #ifndef RMS_RUNTIME_H
 #define RMS_RUNTIME_H
 
-/* Questions to one runtime. */
+/* Functions of one runtime. */
 struct rms_runtime {
     int (*max_threads)(void);
     int (*level)(void);
@@ -10,13 +10,13 @@ struct rms_runtime {
     void (*set_threads)(int threads);
 };
 
-/* The runtime that a function belongs to; NULL where it lacks one of these. */
+/* Returns the runtime that a function belongs to; NULL if it lacks one of these functions. */
 const struct rms_runtime *rms_runtime_of(void *function);
 
-/* So many threads a region may have that is begun now, of `limit` that all of the process may have. */
+/* Returns how many threads a region that starts now may have, if all of the process may have `limit`. */
 unsigned rms_room(const struct rms_runtime *runtime, unsigned limit);
 
-/* What `caller` would call by this name without this library. */
+/* Returns the function that `caller` would call by this name without this library. */
 void *rms_next(const char *name, void *own, const void *caller);
 
 #endif

@@ -1,7 +1,7 @@
-/* What a process of a job and the supervisor of the job share: one page of memory, and messages over a socket.
+/* The protocol between a process of a job and the job's supervisor: one page of shared memory, and messages over a socket.
  *
- * src/lib.rs says the same in Rust, and a test compares the two. All numbers are in the machine's own order: both ends
- * are on one machine. */
+ * src/lib.rs defines the same in Rust, and a test compares the two. All numbers are in native byte order: both ends are on
+ * one machine. */
 #ifndef RMS_WIRE_H
 #define RMS_WIRE_H
 
@@ -14,23 +14,23 @@
 #define RMS_MOST_PROCESSES 512
 #define RMS_PAGE_BYTES 4096
 
-/* The supervisor writes the first half, the process the second one. */
+/* The supervisor writes the first half, the process the second half. */
 struct rms_page {
     uint32_t magic;
     uint32_t version;
-    /* Odd while the supervisor writes what follows; two more after each change. */
+    /* Odd while the supervisor writes the fields below; each change adds two. */
     _Atomic uint64_t seq;
     _Atomic uint32_t n_cpus;
-    /* So many CPUs it had, or would have had, when the job started. */
+    /* The number of CPUs that the process had, or would have had, when the job started. */
     _Atomic uint32_t most;
-    /* The supervisor has lost sight of the process, which is to join again. */
+    /* The supervisor no longer knows the process, which must join again. */
     _Atomic uint32_t is_over;
     uint32_t unused;
     _Atomic uint64_t mask[RMS_MASK_WORDS];
     uint8_t gap[2048 - 32 - 8 * RMS_MASK_WORDS];
-    /* The last change that the process keeps to. */
+    /* The last change that the process has adopted. */
     _Atomic uint64_t acked_seq;
-    /* The threads of its last parallel region, where it knows; else 0. */
+    /* The number of threads of its last parallel region; 0 if unknown. */
     _Atomic uint32_t threads;
     _Atomic uint32_t pid;
     uint8_t rest[2032];
@@ -38,7 +38,7 @@ struct rms_page {
 
 enum rms_kind {
     RMS_JOIN = 1,
-    /* Only wakes the supervisor, which then reads the page. No answer. */
+    /* Wakes the supervisor, which then reads the page. No answer. */
     RMS_ACKNOWLEDGED = 2,
     RMS_LIST = 3,
     RMS_GET = 4,
@@ -55,7 +55,7 @@ struct rms_request {
     uint16_t kind;
     int32_t pid;
     uint32_t flags;
-    /* Which of how many ranks of the job on this node; 0 of 0: none. */
+    /* The rank, and the number of ranks of the job on this node; 0 of 0 if it is not a rank. */
     uint32_t rank;
     uint32_t n_ranks;
     uint64_t mask[RMS_MASK_WORDS];
@@ -65,9 +65,9 @@ struct rms_answer {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
-    /* 0, or why not: a number of rms_malleable.h. */
+    /* 0, or an error number of rms_malleable.h. */
     int32_t status;
-    /* Of CPUs, or of processes. */
+    /* The number of CPUs or of processes. */
     uint32_t n;
     uint32_t threads;
     uint32_t is_acknowledged;

@@ -124,14 +124,24 @@ pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
 pub(super) struct Cleaner<'a> {
     cleaning: &'a Cleaning,
     cleaned: Cleaned,
+    /// The number of the job whose line was read last.
+    last_number: Option<i64>,
 }
+
+/// The status of lines for the stretches in which a job ran between interruptions. They follow the line of the job
+/// itself, which contains their sum.
+const OF_STRETCHES: std::ops::RangeInclusive<i64> = 2..=4;
 
 impl<'a> Cleaner<'a> {
     pub(super) fn new(cleaning: &'a Cleaning) -> Cleaner<'a> {
-        Cleaner { cleaning, cleaned: Cleaned::default() }
+        Cleaner { cleaning, cleaned: Cleaned::default(), last_number: None }
     }
 
     pub(super) fn take(&mut self, record: &Record) {
+        let is_of_last = self.last_number.replace(record.number) == Some(record.number);
+        if is_of_last && OF_STRETCHES.contains(&record.status) {
+            return;
+        }
         let is_wanted = self.cleaning.partition.is_none_or(|partition| record.partition == partition);
         if is_wanted && let Some(job) = job(record, self.cleaning, &mut self.cleaned) {
             self.cleaned.jobs.push(job);

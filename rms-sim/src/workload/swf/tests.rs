@@ -90,6 +90,22 @@ fn no_job_is_dropped_for_its_status() {
     }
 }
 
+/// Elsewhere these numbers are exit codes.
+#[test]
+fn the_stretches_in_which_an_interrupted_job_ran_are_no_jobs_of_their_own() {
+    let lines: [&[(usize, &str)]; 5] = [
+        &[(1, "7"), (11, "1")],
+        &[(1, "7"), (2, "-1"), (4, "6"), (11, "2")],
+        &[(1, "7"), (2, "-1"), (4, "4"), (11, "3")],
+        &[(1, "8"), (11, "2")],
+        &[(1, "7"), (11, "3")],
+    ];
+    let cleaned = jobs(&lines, Cleaning::default());
+    let kept: Vec<(i64, Span)> = cleaned.jobs.iter().map(|job| (job.number, job.run)).collect();
+    assert_eq!(kept, [(7, secs(10)), (8, secs(10)), (7, secs(10))]);
+    assert_eq!(cleaned.n_dropped, 0);
+}
+
 #[test]
 fn job_numbers_have_gaps_and_the_first_submit_is_not_zero() {
     let lines: [&[(usize, &str)]; 2] = [&[(1, "414970"), (2, "31656837")], &[(1, "414999"), (2, "31656840")]];
