@@ -134,7 +134,7 @@ pub enum ExperimentError {
 
 /// Schedules every test with every algorithm. `clock` is any monotonic clock; it only measures.
 ///
-/// An experiment without tests, or with too few nodes for some application.
+/// # Errors
 /// An experiment that has no tests, or too few nodes for some application.
 pub fn run(experiment: Experiment, mut clock: impl FnMut() -> Duration) -> Result<Report, ExperimentError> {
     let Experiment { n_tests, seed, capacity, ranges } = experiment;

@@ -3,7 +3,6 @@
 //! The estimate is their mean: Tsafrir, Etsion and Feitelson 2007. The core knows one time of a job, its wall time.
 //! Here that is the estimate; one that is exceeded is raised by an update of the running job, and no job is killed for
 //! it.
-//! is exceeded is raised by an update of the running job, and nobody is killed for it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
