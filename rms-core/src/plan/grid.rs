@@ -35,16 +35,16 @@ pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
 
 #[derive(Debug)]
 pub(super) struct Grid<'a> {
-    cluster: ClusterId,
+    pub(super) cluster: ClusterId,
     all: &'a Shared,
     shared: &'a SharedCluster,
     /// All nodes in their order of neighbourhood.
     pub(super) in_order: &'a [NodeId],
-    now: Time,
+    pub(super) now: Time,
     /// The time until which jobs stay that should have left.
     overdue: Time,
     /// The timelines of nodes that were searched, by the index of the node.
-    timelines: Timelines,
+    pub(super) timelines: Timelines,
     /// Whether anything is planned that begins later than now, or a held node is treated as free. If not, room on a
     /// node stays, and no node has more than the state says.
     has_plans: bool,
@@ -60,7 +60,7 @@ pub(super) struct Grid<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) n_nodes: u32,
-    wall: Span,
+    pub(super) wall: Span,
     /// For each kind of node what may be taken of it: the first piece that is free.
     pub(super) pieces: Vec<Vec<Piece>>,
     packing: Packing,
@@ -157,13 +157,17 @@ impl<'a> Grid<'a> {
         self.shared.line_idx(node).ok()
     }
 
+    pub(super) fn lines(&self) -> &[(NodeId, Line)] {
+        self.shared.lines()
+    }
+
     pub(super) fn line(&self, idx: usize) -> &Line {
         &self.shared.lines()[idx].1
     }
 
     /// Finds the earliest time from `from` on at which enough nodes have room, and how many have room at `from`; `None`
-    /// if there are too few nodes.
-    pub(super) fn first_start(&mut self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
+    /// if there are too few nodes. It is faster if that time is not after `likely`.
+    pub(super) fn first_start(&mut self, wanted: &Wanted, from: Time, likely: Option<Time>) -> Option<(Time, usize)> {
         let n_wanted = wanted.n_nodes as usize;
         if (self.n_eligible(wanted) as usize) < n_wanted {
             return None;
@@ -183,13 +187,18 @@ impl<'a> Grid<'a> {
         let groups = self.groups_for(wanted);
         let n_alike: Vec<usize> = groups.iter().map(|(_, n_nodes)| *n_nodes).collect();
         let in_order = self.timelines.groups();
-        let next_hole =
-            |place: usize, times: (Time, Time)| self.next_hole_in(&in_order[groups[place].0], wanted, times);
+        let find = |from: Time, until: Time| {
+            first_start(&n_alike, n_wanted, from, |place: usize, (from, latest): (Time, Time)| {
+                self.next_hole_in(&in_order[groups[place].0], wanted, (from, latest.min(until)))
+            })
+        };
         let frontier = self.frontier.as_ref().filter(|_| from == self.now);
         let known = frontier.and_then(|frontier| Some((frontier, wanted.want()?)));
         let bound = known.and_then(|(frontier, want)| frontier.borrow().bound(&want)).filter(|bound| *bound > from);
-        let found = first_start(&n_alike, n_wanted, bound.unwrap_or(from), next_hole)?;
-        let Start { at, n_now, groups: with_room } = found;
+        let first = bound.unwrap_or(from);
+        // If the start is later, holes after that time were not exact.
+        let found = likely.and_then(|likely| find(first, likely).filter(|found| found.at <= likely));
+        let Start { at, n_now, groups: with_room } = found.or_else(|| find(first, Time::NEVER))?;
         let with_room = with_room.into_iter().map(|place| groups[place].0).collect();
         if let Some((frontier, want)) = known {
             frontier.borrow_mut().record(want, at);
@@ -225,7 +234,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Finds the first times at which a node of a group has room for a piece: as [`Timeline::first_hole_by`].
-    fn next_hole_in(&self, group: &Group, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
+    pub(super) fn next_hole_in(&self, group: &Group, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
         let from = self.opens(group.is_open, from);
         let latest = latest.max(from);
         let hole = |piece: &Piece| {
@@ -297,36 +306,6 @@ impl<'a> Grid<'a> {
             && self.fit_now(wanted).take(n_wanted).count() == n_wanted
     }
 
-    /// Returns whether one of these nodes may have room for a job at a time before `latest`, if the job gives back its
-    /// own places from `from` to `until`.
-    pub(super) fn may_start_on(
-        &self,
-        nodes: &BTreeSet<NodeId>,
-        wanted: &Wanted,
-        (own, from, until): (&[Place], Time, Time),
-        latest: Time,
-    ) -> bool {
-        let mut by_cluster = own.chunk_by(|one, next| one.cluster == next.cluster);
-        let own = by_cluster.find(|places| places[0].cluster == self.cluster).unwrap_or_default();
-        // Pairs of a group and whether the job holds the node: a node of each pair seen has no room in time.
-        let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
-        nodes.iter().any(|node| {
-            let Ok(idx) = self.shared.line_idx(*node) else { return false };
-            let is_own = own.binary_search_by_key(node, |place| place.node).is_ok();
-            if self.timelines.group_idx(idx).is_some_and(|group| !seen.insert((group, is_own))) {
-                return false;
-            }
-            let line = self.line(idx);
-            let opens = self.opens(line.is_open, self.now);
-            let mut pieces = wanted.pieces[line.kind].iter().filter(|_| line.is_usable);
-            let hole = |piece: &Piece| match is_own {
-                true => self.drawn(idx).first_hole_beside((from, until), piece, wanted.wall, opens),
-                false => self.next_hole_of(idx, line, piece, wanted.wall, self.now),
-            };
-            pieces.any(|piece| hole(piece).is_some_and(|hole| hole.first < latest))
-        })
-    }
-
     /// Finds the first times from `from` on at which a node has room for one of the pieces.
     pub(super) fn next_hole(&self, idx: usize, line: &Line, wanted: &Wanted, from: Time) -> Option<Hole> {
         let pieces = wanted.pieces[line.kind].iter();
@@ -343,7 +322,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Returns the first time from `from` on at which a job may start there: not now, if no agent is connected.
-    fn opens(&self, is_open: bool, from: Time) -> Time {
+    pub(super) fn opens(&self, is_open: bool, from: Time) -> Time {
         if is_open { from } else { from.max(self.now + Span::from_millis(1)) }
     }
 
@@ -527,7 +506,7 @@ impl<'a> Grid<'a> {
     }
 
     /// What is free of a node over time.
-    fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
+    pub(super) fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
         let line = self.line(idx);
         let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
         self.timelines.get(idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)

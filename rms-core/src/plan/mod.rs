@@ -13,6 +13,7 @@ pub(crate) mod evolve;
 mod explain;
 pub mod fit;
 mod free;
+mod freed;
 mod frontier;
 mod grid;
 mod grids;

@@ -16,7 +16,7 @@ pub(super) struct Scale {
     /// The binary logarithm of the milliseconds of a stretch.
     log_width: u32,
     /// No node has more cores.
-    most_cores: i64,
+    most_cores: u32,
 }
 
 /// A bit for each stretch, the first one lowest.
@@ -33,7 +33,7 @@ pub(super) struct Outline {
 impl Scale {
     pub(super) fn new(origin: Time, most_cores: u32) -> Scale {
         // A quarter of an hour.
-        Scale { origin, log_width: 20, most_cores: i64::from(most_cores.max(1)) }
+        Scale { origin, log_width: 20, most_cores: most_cores.max(1) }
     }
 
     /// Widens the stretches until they distinguish times up to this one. Returns whether that was necessary.
@@ -58,7 +58,8 @@ impl Scale {
     }
 
     fn level(&self, cores: i64) -> usize {
-        (cores.clamp(0, self.most_cores) * N_LEVELS as i64 / self.most_cores).min(N_LEVELS as i64 - 1) as usize
+        let cores = cores.clamp(0, self.most_cores.into()) as u32;
+        (cores * N_LEVELS as u32 / self.most_cores).min(N_LEVELS as u32 - 1) as usize
     }
 }
 
@@ -83,9 +84,18 @@ impl Outline {
         let mut starts = self.once[level] & Stretches::MAX << scale.stretch(from);
         // A job that starts in a stretch occupies the following ones that end before its own end; the last stretch has
         // no end.
-        let throughout = self.throughout[level] | 1 << (N_STRETCHES - 1);
-        for n_later in 1..scale.n_within(wall).min(N_STRETCHES) {
-            starts &= throughout >> n_later | !(Stretches::MAX >> n_later);
+        let mut throughout = self.throughout[level] | 1 << (N_STRETCHES - 1);
+        let n_later = scale.n_within(wall).min(N_STRETCHES).saturating_sub(1);
+        let later = |stretches: Stretches, by: usize| stretches >> by | !(Stretches::MAX >> by);
+        // `throughout` is true of a stretch and the following ones, `n` in all.
+        let mut n = 1;
+        while n < n_later {
+            let more = n.min(n_later - n);
+            throughout &= later(throughout, more);
+            n += more;
+        }
+        if n_later > 0 {
+            starts &= later(throughout, 1);
         }
         (starts != 0).then(|| from.max(scale.begin(starts.trailing_zeros() as usize)))
     }

@@ -246,7 +246,7 @@ impl<'a> Pass<'a> {
         for (option_idx, request) in spec.options.iter().enumerate() {
             let mut among = self.among(spec, request, latest);
             let wanted = self.grids.wanted(spec, request);
-            let hole = self.first_hole((&wanted, &spec.resources.licences), request, &mut among, from);
+            let hole = self.first_hole((&wanted, &spec.resources.licences), request, &mut among, (from, latest));
             holes.push((option_idx, request, hole));
             subsets.push(among.into_subset());
         }

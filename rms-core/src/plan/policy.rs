@@ -9,11 +9,13 @@
 //!   moves others forward and none back. A promise holds as long as jobs leave by their wall times and nodes stay: if
 //!   it does not fit any more, the application takes the next hole before the promises of those behind it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 
 use super::arrivals;
+use super::freed::FreedPlaces;
+use super::grids::Grids;
 use super::mates::{GuestStart, Mates, SharingRound};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
@@ -144,6 +146,8 @@ pub(super) fn n_free(state: &State) -> usize {
 struct Slot {
     held: Held,
     outcome: Option<Placed>,
+    /// It has its earliest start, whatever was freed up to that place of [`Stays::freed`]; `None` if that is unknown.
+    n_checked: Option<usize>,
 }
 
 /// The jobs considered so far.
@@ -172,8 +176,8 @@ struct Stays {
     /// All that was freed since all jobs were placed as early as possible is before that time: a job that starts
     /// earlier than promised starts before it, where enough nodes are free.
     freed_until: Time,
-    /// The same where nodes are shared and promises name them, all of which were kept: it was freed on these nodes.
-    freed: Option<BTreeSet<NodeId>>,
+    /// What was freed where nodes are shared and promises name them, in order; `None` if every job is to be searched.
+    freed: Option<Vec<FreedPlaces>>,
     /// That many nodes of a cluster are not free before then.
     first_free: BTreeMap<(ClusterId, u32), Time>,
     /// A start of a job with that many nodes of a cluster and that wall time is impossible until then; holds until a
@@ -182,15 +186,19 @@ struct Stays {
 }
 
 impl Stays {
-    /// A job has moved, and its place is free from then on.
-    fn free(&mut self, from: Time, held: &Taken) {
-        self.freed_until = self.freed_until.max(from + held.wall());
+    /// A job has moved to an earlier time or to other nodes, and its former place is free.
+    fn free(&mut self, held: &Taken, taken: &Taken, grids: &Grids<'_>) {
+        self.freed_until = self.freed_until.max(held.at + held.wall());
         if let Some(freed) = &mut self.freed {
-            freed.extend(held.places.iter().map(|place| place.node));
+            freed.extend(grids.freed_by_move(held, taken));
         }
         // What was full before that is still full.
-        self.first_free.retain(|_, first| *first <= from);
+        self.first_free.retain(|_, first| *first <= held.at);
         self.full_until.clear();
+    }
+
+    fn n_freed(&self) -> Option<usize> {
+        self.freed.as_ref().map(Vec::len)
     }
 }
 
@@ -429,7 +437,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             }
             for (job, demand) in jobs.clone() {
                 let slot = match self.keep(job) {
-                    Some(kept) => Slot { held: Held::Taken(Box::new(kept)), outcome: None },
+                    Some(kept) => Slot { held: Held::Taken(Box::new(kept)), outcome: None, n_checked: None },
                     None => self.keep_late(job, demand),
                 };
                 keeps_promises &= demand.promised.is_none()
@@ -437,12 +445,17 @@ impl<'a, 'l> Walk<'a, 'l> {
                 slots.insert(job, slot);
             }
         }
-        let (freed_until, freed) = match scope {
-            Scope::Arrivals => (self.now, None),
-            Scope::Freed { until, nodes } => (until, Some(nodes.clone())),
-            Scope::Starts | Scope::Estimates | Scope::Views => (Time::NEVER, None),
+        let freed_until = match scope {
+            Scope::Arrivals => self.now,
+            Scope::Freed { until, .. } => until,
+            Scope::Starts | Scope::Estimates | Scope::Views => Time::NEVER,
         };
-        let freed = freed.filter(|_| keeps_promises && !may_pass_by && self.look.is_none());
+        let is_tracked = scope.is_of_starts() && !may_pass_by && self.look.is_none();
+        let mut freed = is_tracked.then(Vec::new);
+        if let (Scope::Freed { until, nodes }, Some(freed), true) = (scope, &mut freed, keeps_promises) {
+            freed.extend(self.pass.grids.freed(nodes.iter().copied(), (self.now, until)));
+            slots.values_mut().for_each(|slot| slot.n_checked = Some(0));
+        }
         keeps_promises &= scope == Scope::Arrivals && self.look.is_none();
         let (first_free, full_until) = (BTreeMap::new(), BTreeMap::new());
         let mut stays = Stays { may_pass_by, keeps_promises, freed_until, freed, first_free, full_until };
@@ -469,15 +482,15 @@ impl<'a, 'l> Walk<'a, 'l> {
             let keyed = slots.into_iter().filter_map(|(job, slot)| Some((state.demand(job)?.0, slot)));
             let mut keyed: Vec<(QueueKey, Slot)> = keyed.collect();
             keyed.sort_unstable_by_key(|(key, _)| *key);
-            for (QueueKey { job, .. }, Slot { held, outcome }) in keyed {
+            for (QueueKey { job, .. }, Slot { held, outcome, .. }) in keyed {
                 let view = (self.shows)(job).then(|| self.view_without(job, &held));
                 self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
             }
             return;
         }
         for (job, demand) in jobs {
-            let passed_by = || Slot { held: Held::promised(demand), outcome: None };
-            let Slot { held, outcome } = slots.remove(&job).unwrap_or_else(passed_by);
+            let passed_by = || Slot { held: Held::promised(demand), outcome: None, n_checked: None };
+            let Slot { held, outcome, .. } = slots.remove(&job).unwrap_or_else(passed_by);
             self.look_without(job, &held);
             let view = (self.shows)(job).then(|| self.view_without(job, &held));
             self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
@@ -493,10 +506,10 @@ impl<'a, 'l> Walk<'a, 'l> {
     /// behind it, whose promises are kept later, do not overtake it.
     fn keep_late(&mut self, job: JobId, demand: &Demand) -> Slot {
         let late = demand.promised.and_then(|at| self.pass.find(self.spec(job), at.max(self.now)).ok());
-        let Some(found) = late else { return Slot { held: Held::Nothing, outcome: None } };
+        let Some(found) = late else { return Slot { held: Held::Nothing, outcome: None, n_checked: None } };
         let (outcome, taken) = self.pass.settle_until(found, None);
         let outcome = Some(outcome).filter(|outcome| matches!(outcome, Placed::Now { .. }));
-        Slot { held: Held::Taken(Box::new(taken)), outcome }
+        Slot { held: Held::Taken(Box::new(taken)), outcome, n_checked: None }
     }
 
     /// Each job in order gives up what it holds and takes the first hole. Returns whether that moved any job forward.
@@ -508,14 +521,14 @@ impl<'a, 'l> Walk<'a, 'l> {
             if has_started {
                 continue;
             }
-            let (held, before) = match slot {
-                Some(slot) => (std::mem::replace(&mut slot.held, Held::Nothing), slot.outcome.take()),
-                None => (Held::promised(demand), None),
+            let (held, before, n_checked) = match slot {
+                Some(slot) => (std::mem::replace(&mut slot.held, Held::Nothing), slot.outcome.take(), slot.n_checked),
+                None => (Held::promised(demand), None, None),
             };
             let is_kept = stays.keeps_promises && matches!(&held, Held::Taken(kept) if kept.at > self.now);
-            if is_kept || self.must_stay_there(job, &held, stays) || self.must_stay(demand, &held, stays) {
+            if is_kept || self.must_stay_there(job, &held, n_checked, stays) || self.must_stay(demand, &held, stays) {
                 if let Some(slot) = slots.get_mut(&job) {
-                    (slot.held, slot.outcome) = (held, before);
+                    *slot = Slot { held, outcome: before, n_checked: stays.n_freed() };
                 }
                 continue;
             }
@@ -525,13 +538,13 @@ impl<'a, 'l> Walk<'a, 'l> {
                 // None of the rows that were tried for its stages is as good as its present one.
                 (Ok(found), Some(held), Some(before)) if found.start > held.at => {
                     self.pass.take_again(&held);
-                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(before) }
+                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(before), n_checked: stays.n_freed() }
                 }
                 // The promised nodes are as good as others.
                 (Ok(found), Some(held), _) if found.start > self.now && found.is_as_good_as(&held) => {
                     self.pass.take_again(&held);
                     let outcome = found.later_on(&held);
-                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(outcome) }
+                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(outcome), n_checked: stays.n_freed() }
                 }
                 (Ok(found), held, _) => {
                     let (outcome, taken) = self.pass.settle_until(found, latest);
@@ -539,23 +552,25 @@ impl<'a, 'l> Walk<'a, 'l> {
                         let is_earlier = taken.at < held.at;
                         has_moved |= is_earlier;
                         if is_earlier || taken.places != held.places {
-                            stays.free(held.at, &held);
+                            stays.free(&held, &taken, &self.pass.grids);
                         }
                     }
-                    Slot { held: Held::Taken(Box::new(taken)), outcome: Some(outcome) }
+                    Slot { held: Held::Taken(Box::new(taken)), outcome: Some(outcome), n_checked: stays.n_freed() }
                 }
-                (Err(shortage), ..) => Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }) },
+                (Err(shortage), ..) => {
+                    Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }), n_checked: None }
+                }
             };
             slots.insert(job, slot);
         }
         has_moved
     }
 
-    /// Returns whether a job with named nodes cannot move forward: it can only if one of the nodes that it needs was
-    /// freed.
-    fn must_stay_there(&self, job: JobId, held: &Held, stays: &Stays) -> bool {
-        let (Held::Taken(held), Some(freed)) = (held, &stays.freed) else { return false };
-        held.at > self.now && !self.pass.may_start_earlier(self.spec(job), held, (stays.freed_until, freed))
+    /// Returns whether a job with named nodes cannot move forward. It can only while it would use something that was
+    /// freed since it was checked.
+    fn must_stay_there(&self, job: JobId, held: &Held, n_checked: Option<usize>, stays: &Stays) -> bool {
+        let (Held::Taken(held), Some(n_checked), Some(freed)) = (held, n_checked, &stays.freed) else { return false };
+        held.at > self.now && !self.pass.may_start_earlier(self.spec(job), held, &freed[n_checked..])
     }
 
     /// Returns whether a job cannot move forward. Before its promised start it holds nothing itself, so it needs enough

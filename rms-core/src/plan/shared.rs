@@ -1,10 +1,9 @@
 //! The part of a pass on clusters that are shared by cores, beside those that are allocated by whole nodes.
 
-use std::collections::BTreeSet;
-
 use rms_model::profile::{Block, Step};
 use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Span, Time};
 
+use super::freed::{FreedPlaces, OwnPlaces};
 use super::grid::Place;
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
@@ -91,21 +90,19 @@ impl Pass<'_> {
         !self.grids.is_empty() && spec.evolving.is_none() && spec.options.iter().all(has_no_room)
     }
 
-    /// Returns whether a job may start earlier than it was placed, if all that was freed meanwhile is on these nodes
-    /// and before that time.
-    pub(super) fn may_start_earlier(&self, spec: &JobSpec, held: &Taken, freed: (Time, &BTreeSet<NodeId>)) -> bool {
+    /// Returns whether a job may start earlier than it was placed, if nothing else than this was freed meanwhile.
+    pub(super) fn may_start_earlier(&self, spec: &JobSpec, held: &Taken, freed: &[FreedPlaces]) -> bool {
         let is_of_nodes_alone =
             spec.evolving.is_none() && spec.resources.licences.is_empty() && !held.places.is_empty();
         // Another size of it may complete earlier, although it starts at the same time.
         let latest = if spec.options.len() == 1 { held.at } else { held.at + Span::from_millis(1) };
-        let (until, nodes) = freed;
         !is_of_nodes_alone
             || spec.options.iter().any(|request| {
                 let wanted = self.grids.wanted(spec, request);
                 wanted.len() < request.nodes.len()
                     || wanted.iter().any(|(cluster, wanted)| {
-                        let own = (held.places.as_slice(), held.at, held.at + held.wall());
-                        self.grids.by_cluster[cluster].may_start_on(nodes, wanted, own, latest.min(until))
+                        let own = OwnPlaces { places: &held.places, from: held.at, until: held.at + held.wall() };
+                        self.grids.by_cluster[cluster].may_start_on(freed, wanted, &own, latest)
                     })
             })
     }
@@ -138,13 +135,13 @@ impl Pass<'_> {
     }
 
     /// Finds the first time from `from` on at which the request has room on shared clusters, fits on all others, and
-    /// has its licences.
+    /// has its licences. It is faster if that time is not after `likely`.
     pub(super) fn first_hole(
         &mut self,
         (wanted, licences): (&WantedBy, &Devices),
         request: &Request,
         among: &mut Among,
-        from: Time,
+        (from, likely): (Time, Option<Time>),
     ) -> Result<(Time, Option<Blocked>), Shortage> {
         if wanted.is_empty() && licences.is_empty() {
             return self.first_whole_nodes(request, among, from);
@@ -163,7 +160,7 @@ impl Pass<'_> {
                 let grid =
                     self.grids.by_cluster.get_mut(cluster).expect("what is wanted is of a cluster that is shared");
                 let usable = grid.n_eligible(wanted);
-                let Some((until, n_now)) = grid.first_start(wanted, start) else {
+                let Some((until, n_now)) = grid.first_start(wanted, start, likely) else {
                     let usable = grid.most_together(wanted);
                     return Err(Shortage { cluster: *cluster, wanted: wanted.n_nodes, usable });
                 };

@@ -91,40 +91,19 @@ impl Timeline {
 
     /// Does the same, but starts after `latest`, which is not before `from`, are not needed.
     pub fn first_hole_by(&self, piece: &Piece, wall: Span, times: (Time, Time)) -> Option<Hole> {
-        self.first_hole_where(|(_, room)| room.holds(piece), wall, times)
+        let steps = self.steps[self.idx_at(times.0)..].iter();
+        first_hole_in(steps.map(|(begin, room)| (*begin, room.holds(piece))), wall, times)
     }
 
     /// Does the same as [`Timeline::first_hole`], with room for the piece during `given`, whatever is taken then.
     pub(super) fn first_hole_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
-        let mut timeline = self.clone();
-        timeline.cut(given.0);
-        timeline.cut(given.1);
-        let has_room = |(begin, room): &Step| (given.0 <= *begin && *begin < given.1) || room.holds(piece);
-        timeline.first_hole_where(has_room, wall, (from, Time::NEVER))
-    }
-
-    fn first_hole_where(
-        &self,
-        has_room: impl Fn(&Step) -> bool,
-        wall: Span,
-        (from, latest): (Time, Time),
-    ) -> Option<Hole> {
-        let mut steps = self.steps[self.idx_at(from)..].iter();
-        loop {
-            let step = steps.find(|step| step.0 > latest || has_room(step))?;
-            if step.0 > latest {
-                return Some(Hole::not_before(step.0));
-            }
-            let first = from.max(step.0);
-            // What comes after that does not matter to a job that starts by `latest`.
-            let enough = latest + wall;
-            let Some((end, _)) = steps.find(|step| step.0 >= enough || !has_room(step)) else {
-                return Some(Hole::for_good(first));
-            };
-            if first + wall <= *end {
-                return Some(Hole { first, last: *end - wall });
-            }
-        }
+        let first = self.idx_at(from);
+        let ends = self.steps[first + 1..].iter().map(|(begin, _)| *begin).chain([Time::NEVER]);
+        let steps = self.steps[first..].iter().zip(ends).flat_map(|((begin, room), end)| {
+            let begins = [*begin, given.0, given.1].into_iter().filter(move |at| *begin <= *at && *at < end);
+            begins.map(move |at| (at, (given.0 <= at && at < given.1) || room.holds(piece)))
+        });
+        first_hole_in(steps, wall, (from, Time::NEVER))
     }
 
     /// Returns whether a job that wants the piece for `wall` may start at `at`.
@@ -191,6 +170,29 @@ impl Timeline {
             }
         }
         times
+    }
+}
+
+/// Finds the first times from `from` on at which a job may start, given from when on there is room, or none.
+fn first_hole_in(
+    mut steps: impl Iterator<Item = (Time, bool)>,
+    wall: Span,
+    (from, latest): (Time, Time),
+) -> Option<Hole> {
+    loop {
+        let (begin, _) = steps.find(|(begin, has_room)| *begin > latest || *has_room)?;
+        if begin > latest {
+            return Some(Hole::not_before(begin));
+        }
+        let first = from.max(begin);
+        // What comes after that does not matter to a job that starts by `latest`.
+        let enough = latest + wall;
+        let Some((end, _)) = steps.find(|(begin, has_room)| *begin >= enough || !*has_room) else {
+            return Some(Hole::for_good(first));
+        };
+        if first + wall <= end {
+            return Some(Hole { first, last: end - wall });
+        }
     }
 }
 
