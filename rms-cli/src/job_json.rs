@@ -90,12 +90,12 @@ fn secs(core_millis: u64) -> f64 {
     core_millis as f64 / 1000.0
 }
 
-/// Returns how long the job was in the system, in multiples of the wall time it asked for (004, eq. 4); none if it
+/// Returns how long the job was in the system since it could have started, in multiples of the wall time it asked for (004, eq. 4); none if it
 /// never ran.
 fn slowdown(record: &JobRecord) -> Option<f64> {
     record.started?;
     let asked = record.request.wall.as_secs_f64();
-    (asked > 0.0).then(|| record.ended.since(record.submitted).as_secs_f64() / asked)
+    (asked > 0.0).then(|| record.ended.since(record.eligible).as_secs_f64() / asked)
 }
 
 pub fn loan(line: &LoanLine) -> Value {

@@ -82,14 +82,16 @@ impl Crowd<'_, '_> {
                 self.call(now, application, LauncherCall::Finish { job, tag, code: 0 })
             }
             Happening::Tick => {
+                let n_passes = self.server.status(now).n_passes;
                 let effects = match self.assumption {
                     Some(Assumption::SearchAlone) => self.server.tick_counting_the_search(now),
                     Some(_) | None => self.server.handle(now, Event::Tick),
                 };
                 self.perform(now, effects)?;
                 match self.heard {
-                    Heard::ByAll => {}
-                    Heard::ByQueued => self.hear_queued(now),
+                    // A ghost may expire without a pass.
+                    Heard::ByQueued if self.server.status(now).n_passes > n_passes => self.hear_queued(now),
+                    Heard::ByAll | Heard::ByQueued => {}
                 }
                 Ok(())
             }

@@ -87,7 +87,8 @@ fn percentile(state: &State, percent: usize) -> Fraction {
 /// Time in system at the limit, and requested time, of each running job.
 fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
     let started = state.holding().filter_map(|(_, entry)| Some((entry, entry.started()?)));
-    started.map(|(entry, started)| ((started.at + started.request.wall).since(entry.submitted), started.requested()))
+    started
+        .map(|(entry, started)| ((started.at + started.request.wall).since(entry.waits_since()), started.requested()))
 }
 
 /// State shared by the passes of one instant: a pass follows each guest that starts.
@@ -190,7 +191,7 @@ impl<'a> Mates<'a> {
                 longest: longest_guest(self.state, &lender, left),
                 lender: Cow::Owned(lender),
                 times: JobTimes {
-                    in_system: (self.now + request.wall).since(entry.submitted),
+                    in_system: (self.now + request.wall).since(entry.waits_since()),
                     requested: request.wall,
                 },
                 left,

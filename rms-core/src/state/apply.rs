@@ -271,7 +271,7 @@ impl State {
             Fact::JobDone { record, ghost_until, negotiations: _, told } => {
                 let (job, done_at) = (record.job, told.unwrap_or(record.ended));
                 if record.started.is_some() {
-                    self.slowdowns.add(record.ended.since(record.submitted), record.request.wall);
+                    self.slowdowns.add(record.ended.since(record.eligible), record.request.wall);
                 }
                 self.settle_charges(job, record.ended);
                 let held_nodes = self.jobs.get(&job).is_some_and(|entry| entry.started().is_some());

@@ -170,6 +170,11 @@ impl Job {
         }
     }
 
+    /// Returns since when it waits: not while it is held at its submission, and not before its `begin`.
+    pub(crate) fn waits_since(&self) -> Time {
+        self.requested.unwrap_or(self.submitted)
+    }
+
     /// Returns whether the job is in the queue, with a request for nodes.
     pub fn is_queued(&self) -> bool {
         match &self.phase {

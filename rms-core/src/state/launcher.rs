@@ -68,7 +68,15 @@ impl State {
         request: &Request,
         slice: &Slice,
     ) -> Result<(), ApplyError> {
-        self.edit_launcher(job, |launcher| launcher.tag = Some(tag))?;
+        let is_first = self.jobs.get(&job).is_some_and(|entry| entry.requested.is_none());
+        self.n_first_requests += u64::from(is_first);
+        let number = self.n_first_requests;
+        self.edit_launcher(job, |launcher| {
+            launcher.tag = Some(tag);
+            if is_first {
+                launcher.first_request = number;
+            }
+        })?;
         let entry = &self.jobs[&job];
         let spec = Arc::new(spec_for_request(entry, request, slice));
         let mut may_request = true;

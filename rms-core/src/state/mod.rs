@@ -100,6 +100,9 @@ pub struct State {
     /// The depth that the server chose last, if it ever chose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) own_depth: Option<u32>,
+    /// How many launchers have sent a first request.
+    #[serde(default)]
+    pub(crate) n_first_requests: u64,
     /// Slowdowns of jobs that have ended.
     #[serde(default, skip_serializing_if = "Slowdowns::is_empty")]
     pub(crate) slowdowns: Slowdowns,
@@ -128,6 +131,7 @@ impl State {
             links: BTreeMap::new(),
             spent: BTreeMap::new(),
             own_depth: None,
+            n_first_requests: 0,
             slowdowns: Slowdowns::default(),
             index: index::Index::default(),
         }

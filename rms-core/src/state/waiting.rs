@@ -10,22 +10,21 @@ use super::shared::Shared;
 use super::takes_any_nodes;
 use crate::state::job::Job;
 
-/// The order of the queue: priority, then first request, then id.
+/// The order of the queue: priority, then first request, then id. Of launchers' first requests at one instant, the one
+/// that came first is first (001, §5.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueKey {
     priority: Reverse<i32>,
     requested: Time,
+    first_request: u64,
     pub job: JobId,
 }
 
 impl QueueKey {
     pub(super) fn of(job: JobId, entry: &Job) -> QueueKey {
         let requested = entry.requested.expect("a queued job has sent a request");
-        QueueKey::new(entry.spec.priority, requested, job)
-    }
-
-    pub(super) fn new(priority: i32, requested: Time, job: JobId) -> QueueKey {
-        QueueKey { priority: Reverse(priority), requested, job }
+        let first_request = entry.launcher.as_ref().map_or(0, |launcher| launcher.first_request);
+        QueueKey { priority: Reverse(entry.spec.priority), requested, first_request, job }
     }
 }
 
@@ -446,7 +445,8 @@ mod tests {
             let comes = roll(10) < if number < 3000 { 6 } else { 4 };
             if comes {
                 let (priority, requested) = (roll(2) as i32, Time::from_secs(number / 4));
-                let key = QueueKey::new(priority, requested, JobId(number as u64));
+                let (priority, first_request, job) = (Reverse(priority), roll(2), JobId(number as u64));
+                let key = QueueKey { priority, requested, first_request, job };
                 let nodes = 1 + (roll(8) * roll(8)) as u32;
                 let plain = PlainDemand { cluster: ClusterId(0), wall: Span::from_secs(1 + roll(500) as i64) };
                 let plain = (roll(9) > 0).then_some(plain);

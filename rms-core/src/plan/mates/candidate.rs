@@ -79,7 +79,7 @@ pub(super) struct Guest<'a> {
 
 impl JobTimes {
     pub(super) fn of(entry: &Job, started: &Started) -> JobTimes {
-        let in_system = (started.at + started.request.wall).since(entry.submitted);
+        let in_system = (started.at + started.request.wall).since(entry.waits_since());
         JobTimes { in_system, requested: started.requested() }
     }
 

@@ -17,6 +17,10 @@ pub struct Launcher {
     pub tag: Option<Tag>,
     /// The launcher's answer to the present start.
     pub answer: Option<StartAnswer>,
+    /// Which of all first requests was its own, from 1 on: that decides between those of one instant. 0: it has sent
+    /// none, or in an older version.
+    #[serde(default)]
+    pub first_request: u64,
 }
 
 /// The state of the launcher's connection.
@@ -61,7 +65,7 @@ pub(crate) struct LauncherTimers {
 impl Launcher {
     pub(crate) fn new(filter: Filter, now: Time) -> Launcher {
         let link = LauncherLink::Connected { since: now };
-        Launcher { filter, link, expected_since: now, tag: None, answer: None }
+        Launcher { filter, link, expected_since: now, tag: None, answer: None, first_request: 0 }
     }
 
     pub fn is_connected(&self) -> bool {
