@@ -7,6 +7,7 @@ use rms_api::filter::JobFilter;
 use rms_model::{JobId, JobRecord, Time};
 
 use crate::failure::Failure;
+use crate::select::One;
 
 /// The jobs found, each in one place only.
 #[derive(Clone, Debug)]
@@ -94,6 +95,15 @@ pub async fn resolve(client: &Client, select: Select) -> Result<Select, Failure>
     match select {
         Select::Last => Ok(Select::Ids(vec![last(client).await?])),
         select @ (Select::Ids(_) | Select::All | Select::User(_)) => Ok(select),
+    }
+}
+
+/// # Errors
+/// As [`last`].
+pub async fn one(client: &Client, which: One) -> Result<JobId, Failure> {
+    match which {
+        One::Job(job) => Ok(job),
+        One::Last => last(client).await,
     }
 }
 

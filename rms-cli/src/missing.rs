@@ -26,13 +26,6 @@ pub fn tell_lost(job: JobId, missing: &[Missing]) {
     }
 }
 
-/// Reports nodes that have no output of a job, which need not mean that output is lost.
-pub fn tell_unknown(missing: &[Missing]) {
-    for Missing { node, reason, .. } in missing {
-        output::warn(&format!("rms: node {node}: {reason}"));
-    }
-}
-
 pub fn tell_away(job: JobId, node: &str, at_most: Duration, form: Form) {
     if form == Form::Text {
         let at_most = Span::from_secs(i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX));

@@ -86,6 +86,20 @@ pub fn parse_one(text: &str) -> Result<JobId, SelectError> {
     text.parse().map_err(|_| SelectError::NotOne(shorten(text)))
 }
 
+/// One job, as a command line names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum One {
+    Job(JobId),
+    /// The caller's newest one.
+    Last,
+}
+
+/// # Errors
+/// The text is neither a single id nor `last`.
+pub fn one(text: &str) -> Result<One, SelectError> {
+    if text == "last" { Ok(One::Last) } else { parse_one(text).map(One::Job) }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

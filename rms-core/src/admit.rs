@@ -237,21 +237,28 @@ impl Sizes<'_> {
         Asked { tasks: self.tasks, cpus_per_task: *cpus_per_task, constraint, resources }
     }
 
-    /// Returns the numbers of nodes that are enough for the tasks and their needs, the preferred one first. Where jobs
-    /// share nodes there are several, because the free resources may be spread over many nodes.
+    /// Returns the numbers of nodes that are enough for the tasks and their needs, the preferred one first. Where nodes
+    /// differ there is one for each size of node. Where jobs share nodes there are several, because the free resources
+    /// may be spread over many nodes.
     fn node_counts(&self, cluster: ClusterId) -> Vec<u32> {
         let asked = self.asked();
         let fewest = self.nodes_for_tasks(cluster);
         let n_nodes = self.n_eligible(cluster, asked.constraint);
-        let tasks_on = self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory));
+        let tasks_on: BTreeSet<u32> =
+            self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory)).collect();
         let is_possible = |n_nodes: &u32| self.check_cluster(cluster, *n_nodes, *n_nodes).is_ok();
-        if !self.shares_nodes(cluster) {
-            let mut counts = asked.even_counts(n_nodes, tasks_on.min().unwrap_or(1)).into_iter();
-            let is_any = asked.resources.devices_in_all.is_empty();
-            return vec![if is_any { fewest } else { counts.find(is_possible).unwrap_or(fewest) }];
-        }
-        let mut counts = asked.even_counts(n_nodes, tasks_on.max().unwrap_or(1));
+        let mut counts = match (self.shares_nodes(cluster), self.tasks) {
+            (true, _) => asked.even_counts(n_nodes, tasks_on.last().copied().unwrap_or(1)),
+            (false, TaskCount::Total(n_tasks)) if asked.resources.devices_in_all.is_empty() => {
+                let counts: BTreeSet<u32> = tasks_on.iter().map(|on_one| n_tasks.div_ceil(*on_one)).collect();
+                counts.into_iter().collect()
+            }
+            (false, _) => asked.even_counts(n_nodes, tasks_on.first().copied().unwrap_or(1)),
+        };
         counts.retain(is_possible);
+        if !self.shares_nodes(cluster) && !asked.resources.devices_in_all.is_empty() {
+            counts.truncate(1);
+        }
         let mut counts = if counts.is_empty() { vec![fewest] } else { thinned(&counts, MAX_COUNTS) };
         if asked.resources.packing == Packing::Spread {
             counts.reverse();
@@ -355,6 +362,12 @@ impl Sizes<'_> {
             let (tasks, cpus_per_task, place) = (needs.tasks, asked.cpus_per_task, format!(" of cluster {}", name()));
             let is_by_core = asked.resources.one_thread_a_core;
             let largest = kinds().map(|inventory| cpus(inventory, is_by_core)).max().unwrap_or(0);
+            if largest >= needs.cpus {
+                let (cpus, cores) = if is_by_core { (plain.cpus, needs.cpus) } else { (needs.cpus, plain.cores) };
+                let constraint = Constraint { cpus, cores, ..plain.clone() };
+                let possible = format!("cluster {} has {}", name(), self.n_eligible(cluster, &constraint));
+                return Err(Refusal::TooManyNodes { wanted, constraint: describe(&constraint), possible });
+            }
             return Err(match is_by_core {
                 true => Refusal::TooManyCores { tasks, cpus_per_task, cores: largest, place },
                 false => Refusal::TooManyCpus { tasks, cpus_per_task, cpus: largest, place },
@@ -438,7 +451,7 @@ pub(crate) fn describe(constraint: &Constraint) -> String {
         parts.push(format!("at least {scratch} of scratch space"));
     }
     if !memory.is_none() {
-        parts.push(format!("at least {memory}"));
+        parts.push(format!("at least {memory} of memory"));
     }
     if parts.is_empty() { String::new() } else { format!(" with {}", parts.join(" and ")) }
 }

@@ -296,7 +296,13 @@ impl NodeLoop {
     fn start(&mut self, desired: DesiredJob) {
         let execution = (desired.job, desired.run);
         // It may have left this node and come again: what was kept for followers is replaced.
-        self.lingering.remove(&execution);
+        let was_kept = self.lingering.remove(&execution).is_some();
+        let is_earlier = self.jobs.get(&execution).is_some_and(|local| local.joined < desired.joined());
+        if was_kept && !is_earlier {
+            // That is of another job: a server that was restored from a backup gives numbers out again.
+            self.drop_job(execution);
+            self.remove_entry(execution);
+        }
         let local = LocalJob::new(desired.joined(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
         self.jobs.insert(execution, local);
         self.out.push(Outbound::Register(desired));

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use rms_model::Time;
+use rms_model::{Span, Time};
 
 /// Reads the wall clock. After the wall clock was set back, time goes on at half speed until the wall clock has caught
 /// up: timers still fire, and timestamps stay in order.
@@ -23,16 +23,20 @@ impl Clock {
     pub fn now(&mut self) -> Time {
         let wall = wall(SystemTime::now());
         let now = self.advance(wall, Instant::now());
-        let is_ahead = now.since(wall) > LOGGED_FROM;
-        if is_ahead && !self.is_ahead {
+        if let Some(ahead) = self.begins_to_be_ahead(now.since(wall)) {
             tracing::warn!(
-                ahead = %now.since(wall),
+                %ahead,
                 "the clock of this machine was set back; the server's time runs at half speed until the clock has caught up, \
                  or until the server is restarted"
             );
         }
-        self.is_ahead = is_ahead;
         now
+    }
+
+    /// Returns how far the server's time is ahead of the wall clock, once each time that the wall clock was set back.
+    fn begins_to_be_ahead(&mut self, ahead: Span) -> Option<Span> {
+        let was_ahead = std::mem::replace(&mut self.is_ahead, ahead > LOGGED_FROM);
+        Some(ahead).filter(|_| self.is_ahead && !was_ahead)
     }
 
     fn advance(&mut self, wall: Time, at: Instant) -> Time {
@@ -42,7 +46,7 @@ impl Clock {
         } else {
             let half = at.saturating_duration_since(self.read_at).as_millis() as i64 / 2;
             if half > 0 {
-                self.last += rms_model::Span::from_millis(half);
+                self.last += Span::from_millis(half);
                 self.read_at = at;
             }
         }
@@ -51,7 +55,7 @@ impl Clock {
 }
 
 /// Smaller corrections of the wall clock are not worth a word.
-const LOGGED_FROM: rms_model::Span = rms_model::Span::from_secs(5);
+const LOGGED_FROM: Span = Span::from_secs(5);
 
 fn wall(now: SystemTime) -> Time {
     // A clock before 1970 is not set: the epoch serves as well.
@@ -80,5 +84,13 @@ mod tests {
         check(70, 30, 120);
         // And forward again.
         check(130, 40, 130);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_told_once() {
+        let mut clock = Clock { last: Time::from_secs(100), read_at: Instant::now(), is_ahead: false };
+        let aheads = [0, 5, 3600, 3000, 6, 5, 0, 60].map(Span::from_secs);
+        let told = aheads.map(|ahead| clock.begins_to_be_ahead(ahead).is_some());
+        assert_eq!(told, [false, false, true, false, false, false, false, true]);
     }
 }

@@ -55,6 +55,9 @@ pub struct FollowOrder {
     pub job: JobId,
     pub run: Run,
     pub from: Vec<Offset>,
+    /// The job has ended: an agent that does not know it need not wait for it.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub is_over: bool,
 }
 
 /// What an agent sends for a [`FollowOrder`].

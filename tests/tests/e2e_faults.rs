@@ -1,6 +1,8 @@
 //! Faults under real processes: whatever is killed, no job is lost and none runs twice.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -219,4 +221,27 @@ fn run_survives_a_restart_of_the_server() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "one\ntwo\n");
+}
+
+/// A restored server gives the numbers of later jobs out again, while the nodes still keep the output of those.
+#[test]
+fn a_job_with_the_number_of_one_from_before_a_restore_runs_and_has_its_own_output() {
+    let mut deployment = Deployment::of_nodes(1);
+    let (journal, backup) = (deployment.server_dir().join("journal"), deployment.path().join("backup"));
+    let copy = |from: &Path, to: &Path| {
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().expect("cp runs");
+        assert!(copied.success());
+    };
+    deployment.kill_server();
+    copy(&journal, &backup);
+    deployment.start_server();
+    assert_eq!(deployment.rms(&["run", "echo", "old"]).ok().stdout, "old\n");
+    deployment.kill_server();
+    fs::rename(&journal, deployment.path().join("journal.old")).expect("it is ours");
+    copy(&backup, &journal);
+    deployment.start_server();
+    assert_eq!(deployment.rms(&["run", "echo", "new"]).ok().stdout, "new\n");
+    let history = deployment.rms(&["history", "--json"]).ok().json();
+    assert_eq!(history["jobs"][0]["job"], 1, "{history}");
+    assert_eq!(deployment.rms(&["logs", "1"]).ok().stdout, "new\n");
 }

@@ -87,7 +87,7 @@ pub enum TemplateError {
         limit: Quantity,
     },
     /// More is given back than is held.
-    #[error("item {item} gives {asked} back, but only {held} are held")]
+    #[error("item {item} gives back {asked}, which is more than the {held} held")]
     MoreThanHeld {
         /// Which item.
         item: usize,

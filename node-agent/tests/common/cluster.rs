@@ -370,7 +370,10 @@ impl Agent {
     /// Follows a job from the start, sends `input`, and returns the output of its tasks: (task, is_error, bytes).
     pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
         let mut channel = self.link.open().await.expect("a channel");
-        channel.send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new() }).await.expect("sent");
+        channel
+            .send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new(), is_over: false })
+            .await
+            .expect("sent");
         let (mut sender, mut receiver) = channel.split();
         let typed = input.to_vec();
         let typing = tokio::spawn(async move {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::look_up;
 use crate::output::Show;
 use crate::profile::ProfileText;
 use crate::select;
@@ -23,7 +24,7 @@ Examples:
                                            eight
   rms evolve $RMS_JOB_ID --profile 4x30m --open    more may follow")]
 pub struct Args {
-    /// Which job
+    /// Which job: an id, or last
     #[arg(value_name = "JOB")]
     job: String,
     /// The stages: NODESxTIME,... or a file FILE.toml or FILE.json
@@ -35,10 +36,12 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let job = select::parse_one(&args.job)?;
+    let which = select::one(&args.job)?;
     let announced = args.profile.read(&Caller::read()?.cwd)?;
     let open = args.open || announced.open;
-    context.client_inside().await?.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
+    let client = context.client_inside().await?;
+    let job = look_up::one(&client, which).await?;
+    client.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
     context.output.show(&Evolved { job, stages: announced.stages.to_string() })?;
     Ok(Exit::OK)
 }

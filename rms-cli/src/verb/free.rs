@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
+use crate::look_up;
 use crate::output::Show;
 use crate::select;
 use crate::table::Table;
@@ -20,7 +21,7 @@ Examples:
   rms free 7 n3 n4               job 7 will leave n3 and n4
   rms free $RMS_JOB_ID n[3-4]    the same, from inside the job")]
 pub struct Args {
-    /// Which job
+    /// Which job: an id, or last
     #[arg(value_name = "JOB")]
     job: String,
     /// Nodes: n3 or n[3-4]
@@ -29,12 +30,14 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let job = select::parse_one(&args.job)?;
+    let which = select::one(&args.job)?;
     let mut nodes = Vec::new();
     for list in &args.nodes {
         nodes.extend(hostlist::expand(list)?);
     }
-    context.client_inside().await?.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
+    let client = context.client_inside().await?;
+    let job = look_up::one(&client, which).await?;
+    client.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
     context.output.show(&Named { job, nodes })?;
     Ok(Exit::OK)
 }

@@ -153,15 +153,14 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
     if is_lost {
         return found.finish(job, sink);
     }
-    missing::tell_unknown(&found.missing);
     let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
     match std::fs::read(&path) {
         Ok(bytes) => sink.write(job, &bytes),
         Err(_) => {
-            // Whether it wrote nothing or to a file of another name is no longer known.
+            // Whether it was a batch job, and which file it named, is no longer known.
             output::warn(&format!(
-                "rms: the nodes keep no output of job {job}: it wrote none, or to the file that its -o flag named \
-                 (without one, to {} where it was submitted)",
+                "rms: the nodes keep no output of job {job}: that of 'rms run' is kept for ten minutes, and a batch job \
+                 writes to the file that its -o flag named (without one, to {} where it was submitted)",
                 path.display()
             ));
             sink.write(job, b"")

@@ -1,6 +1,6 @@
 //! `rms negotiate`: asks for more or less of something for a running job, and waits for what comes of it.
 
-use launcher_sdk::Client;
+use launcher_sdk::{CallError, Client};
 use negotiation::{Direction, NegotiationId, Price};
 use rms_api::Answer;
 use rms_api::call::Call;
@@ -17,6 +17,7 @@ use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
 use crate::resource_options::{Gpus, Gres, Licences};
+use crate::select::{self, One};
 use crate::size_range;
 use crate::stamp;
 use crate::table::Table;
@@ -187,23 +188,21 @@ fn above_zero(quantity: u64, what: &str) -> Result<u64, Failure> {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let job = match args.job.as_deref() {
-        Some("last") => None,
-        named => Some(inside::job(named)?),
+    let which = match args.job.as_deref() {
+        Some(named) => select::one(named)?,
+        None => One::Job(inside::job(None)?),
     };
     let ask = ask(args)?;
     let (what, direction) = (ask.what.clone(), ask.direction);
     let client = context.client_inside().await?;
-    let job = match job {
-        Some(job) => job,
-        None => look_up::last(&client).await?,
-    };
-    let Answer::Negotiated(outcome) = client.call(Call::Negotiate { job, ask }).await.map_err(|error| {
+    let job = look_up::one(&client, which).await?;
+    let Answer::Negotiated(outcome) = client.call(Call::Negotiate { job, ask }).await.map_err(|error| match error {
+        refused @ CallError::Refused(_) => Failure::from(refused),
         // The request may go on without us.
-        Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on"))
+        error => Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on")),
     })?
     else {
-        return Err(launcher_sdk::CallError::Unexpected.into());
+        return Err(CallError::Unexpected.into());
     };
     match outcome {
         AskOutcome::Ready { negotiation, quantity, nodes, generation, n_rounds } => {

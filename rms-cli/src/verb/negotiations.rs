@@ -53,13 +53,12 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let named = args.job.as_deref().filter(|word| *word != "last").map(select::parse_one).transpose()?;
+    let which = args.job.as_deref().map(select::one).transpose()?;
     let client = context.client_inside().await?;
-    let job = match (named, &args.job) {
-        (Some(job), _) => Some(job),
-        (None, Some(_last)) => Some(look_up::last(&client).await?),
+    let job = match which {
+        Some(which) => Some(look_up::one(&client, which).await?),
         // A job's own credentials are valid only for that job.
-        (None, None) => client.identity().as_job().map(|(own, _)| own),
+        None => client.identity().as_job().map(|(own, _)| own),
     };
     let (now, mut lines) = ask(&client, job).await?;
     if args.all && job.is_none() {

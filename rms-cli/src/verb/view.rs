@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
+use crate::look_up;
 use crate::output::{self, Form, Show};
 use crate::screen;
 use crate::select;
@@ -46,8 +47,12 @@ pub struct Args {
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let job = args.job.as_deref().map(select::parse_one).transpose()?;
+    let which = args.job.as_deref().map(select::one).transpose()?;
     let client = context.client().await?;
+    let job = match which {
+        Some(which) => Some(look_up::one(&client, which).await?),
+        None => None,
+    };
     let mut view = client.view(job).await?;
     view.clusters.retain(|cluster| args.clusters.is_empty() || args.clusters.contains(&cluster.name));
     if view.clusters.is_empty() && !args.clusters.is_empty() {

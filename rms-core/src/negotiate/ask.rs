@@ -157,12 +157,17 @@ impl Negotiations<'_> {
         };
         let counts_nodes = matches!(resource, Resource::Nodes(_)) && !nodes.is_empty();
         let quantity = if counts_nodes { nodes.len() as u64 } else { ask.quantity };
+        // No more is bid than the server asks for.
+        let price = match (&resource, ask.direction) {
+            (Resource::Nodes(cluster), Direction::Grow) => ask.price.min(self.list_price(*cluster)),
+            _ => ask.price,
+        };
         let terms = Terms {
             least: Quantity(ask.least.min(quantity)),
             most: Quantity(quantity),
             sizes: ask.sizes.clone(),
             duration: ask.duration,
-            price: ask.price,
+            price,
             deadline: None,
             give_back_by: None,
             priority: 0,

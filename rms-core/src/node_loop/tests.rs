@@ -368,6 +368,27 @@ fn a_job_that_comes_again_waits_for_what_it_had_here_to_go() {
     assert!(scene.ordered(&second).is_some());
 }
 
+/// A server that was restored from a backup gives numbers out again.
+#[test]
+fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
+    let mut scene = Scene::new();
+    let (job, run) = (JobId(1), Run(1));
+    let first = followed(self::job(1));
+    scene.starts(&first);
+    scene.runs(&first);
+    scene.says(&first, done());
+    scene.desire(&[]);
+    assert!(scene.has(&Outbound::MarkForgotten { job, run }));
+    scene.desire(std::slice::from_ref(&first));
+    assert!(scene.has(&Outbound::Drop { job, run }) && scene.has(&Outbound::RemoveEntry { job, run }));
+    assert_eq!(scene.ordered(&first), None, "it would find the entry of the first");
+    scene.take(Inbound::Removed { job, run });
+    assert!(scene.ordered(&first).is_some());
+    scene.orders.clear();
+    scene.after(LINGER + LINGER);
+    assert!(!scene.has(&Outbound::RemoveEntry { job, run }));
+}
+
 #[test]
 fn streams_of_an_earlier_time_do_not_end_a_job_that_came_again() {
     let mut scene = Scene::new();

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
-use rms_model::{ClusterId, JobId, NodeId, Policy, Request, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 
-use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
+use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates, meets};
 use crate::state::job::{Job, Phase};
-use crate::state::{Piece, State, pieces_of};
+use crate::state::{Piece, State, constraint_of, pieces_of};
 
 /// The position of a waiting job: in the present queue, and among the placements of a plan, which may be older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,6 +333,9 @@ fn busy_window(
             let short = shortage(state, plan, placed_idx, request, cluster);
             holds.extend(holds_of_shared(state, plan.now, *cluster, short.as_ref().map(|short| (short, *wanted))));
         }
+        if let Some(job) = placed_job(state, plan, placed_idx) {
+            holds.retain(|hold| is_in_the_way(state, hold.job, &job.spec, request, *cluster));
+        }
         // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
@@ -346,6 +349,18 @@ fn busy_window(
     });
     let longest = found.max_by_key(|taken| taken.until);
     longest.or_else(|| overdue_jobs(state, plan.now, at, request))
+}
+
+/// Returns whether a job holds no nodes yet, or one of a cluster that the other job could use.
+fn is_in_the_way(state: &State, holder: JobId, spec: &JobSpec, request: &Request, cluster: ClusterId) -> bool {
+    let constraint = constraint_of(spec, request);
+    let can_use = |node: &NodeId| {
+        let Some(known) = state.nodes().get(node) else { return false };
+        let has_pieces = || !state.is_shared(cluster) || !pieces_of(spec, request, &known.inventory).is_empty();
+        known.cluster == cluster && meets(&known.inventory, &constraint) && has_pieces()
+    };
+    let nodes = state.jobs().get(&holder).map_or(&[][..], Job::nodes);
+    nodes.is_empty() || nodes.iter().any(can_use)
 }
 
 /// Spans from the first to the last instant before its start at which too few nodes are free, including gaps that are

@@ -82,6 +82,26 @@ fn an_application_whose_nodes_are_kept_is_told_of_the_step_that_keeps_them() {
     assert_eq!(by[0].job, three_gpus);
 }
 
+#[test]
+fn jobs_on_nodes_that_an_application_cannot_use_are_not_in_its_way() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        world.node("plain", &[]);
+        world.node("gpu", &["gpu"]);
+        let on_gpu = world.submit(1, 100, &["gpu"]);
+        let on_plain = world.submit(1, 1000, &[]);
+        assert_eq!(world.placed().len(), 2);
+        let waits = world.submit(1, 100, &["gpu"]);
+        let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![waits])))) else {
+            panic!("no details");
+        };
+        let Some(Reason::Blocked { by, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line) };
+        let by: Vec<JobId> = by.iter().map(|blocker| blocker.job).collect();
+        assert_eq!(by, [on_gpu], "{allocation}: {on_plain} is elsewhere");
+    }
+}
+
 /// The server restarts with a clock that was corrected by a day meanwhile. What had begun "tomorrow" has begun.
 #[test]
 fn a_clock_that_was_set_back_over_a_restart_neither_frees_nor_keeps_nodes() {

@@ -42,15 +42,15 @@ fn sizes(world: &World, job: JobId) -> Vec<u32> {
 #[test]
 fn tasks_that_share_cpus_fit_on_one_node() {
     let mut world = world();
-    let mut fewest = |cpus_per_task, tasks_per_node| {
+    let mut most = |cpus_per_task, tasks_per_node| {
         let job = world.submit_with(|submission| {
             submission.n_tasks = Some(30);
             submission.cpus_per_task = cpus_per_task;
             submission.resources.tasks_per_node = tasks_per_node;
         });
-        sizes(&world, job).into_iter().min()
+        sizes(&world, job).into_iter().max()
     };
-    assert_eq!([fewest(1, 0), fewest(0, 0), fewest(0, 10)], [Some(2), Some(1), Some(3)]);
+    assert_eq!([most(1, 0), most(0, 0), most(0, 10)], [Some(2), Some(1), Some(3)]);
 }
 
 #[test]
@@ -69,6 +69,14 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
     });
     refused(&["2 nodes with 32768 MiB are needed", "cluster c has 1,"], &|job| {
         (job.cpus_per_task, job.resources.memory_per_cpu) = (8, Mebibytes(4096));
+        on(job, 2);
+    });
+    refused(&["2 nodes with at least 20 CPUs are needed", "cluster c has 1"], &|job| {
+        (job.n_tasks, job.cpus_per_task) = (Some(40), 1);
+        on(job, 2);
+    });
+    refused(&["2 nodes with at least 10 cores are needed", "cluster c has 1"], &|job| {
+        (job.n_tasks, job.cpus_per_task, job.resources.one_thread_a_core) = (Some(20), 1, true);
         on(job, 2);
     });
     refused(&["no node has a device 'gpu:h100'", "fpga:1, gpu:a100:4, gpu:v100:2"], &|job| {
@@ -95,7 +103,7 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
         on(job, 2);
     });
     // One node has enough memory, and another one the device.
-    refused(&["1 node with", "20000 MiB and gpu:v100:1 is needed", "cluster c has 0"], &|job| {
+    refused(&["1 node with", "20000 MiB of memory and gpu:v100:1 is needed", "cluster c has 0"], &|job| {
         job.constraint.memory = Mebibytes(20000);
         job.resources.devices = devices("gpu:v100:1");
     });
@@ -103,7 +111,7 @@ fn what_no_node_has_is_refused_with_what_would_be_possible() {
         job.constraint.scratch = Mebibytes(1024);
     });
     refused(&["1 node with at least speed 5 is needed"], &|job| job.constraint.speed_milli = 5000);
-    refused(&["2 nodes with at least 9 sockets and at least 512 MiB are needed"], &|job| {
+    refused(&["2 nodes with at least 9 sockets and at least 512 MiB of memory are needed"], &|job| {
         (job.constraint.sockets, job.constraint.memory) = (9, Mebibytes(512));
         on(job, 2);
     });
@@ -147,9 +155,9 @@ fn whole_nodes_are_as_many_as_tasks_memory_and_devices_need() {
         });
         sizes(&world, job)
     };
-    assert_eq!(count(&|job| job.n_tasks = Some(32)), [2], "sixteen CPUs on the smallest");
-    assert_eq!(count(&|job| (job.n_tasks, job.resources.one_thread_a_core) = (Some(24), true)), [3], "eight cores");
-    assert_eq!(count(&|job| (job.n_tasks, job.resources.memory_per_cpu) = (Some(12), Mebibytes(4096))), [3]);
+    assert_eq!(count(&|job| job.n_tasks = Some(32)), [1, 2], "a large node, or two small ones");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.one_thread_a_core) = (Some(24), true)), [1, 3], "eight cores");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.memory_per_cpu) = (Some(12), Mebibytes(4096))), [1, 3]);
     assert_eq!(count(&|job| (job.n_tasks, job.resources.tasks_per_node) = (Some(5), 2)), [3]);
     assert_eq!(count(&|job| job.resources.devices_in_all = devices("gpu:8")), [2], "four are the most on a node");
     assert_eq!(count(&|job| job.resources.devices_in_all = devices("gpu:2")), [1]);
@@ -172,7 +180,7 @@ fn where_nodes_are_shared_tasks_may_lie_on_few_nodes_or_on_many() {
     assert_eq!(count(&|job| job.n_tasks = Some(32)), [1, 2, 3], "on three, sixteen at most");
     assert_eq!(count(&|job| job.n_tasks = Some(40)), [1, 3], "two nodes with twenty CPUs each there are not");
     assert_eq!(count(&|job| (job.n_tasks, job.resources.packing) = (Some(30), Packing::Spread)), [3, 2, 1]);
-    assert_eq!(count(&|job| (job.n_tasks, job.resources.exclusive) = (Some(30), true)), [2], "whole nodes");
+    assert_eq!(count(&|job| (job.n_tasks, job.resources.exclusive) = (Some(30), true)), [1, 2], "whole nodes");
     assert_eq!(count(&|job| (job.n_tasks, job.resources.tasks_per_node) = (Some(30), 15)), [2, 3]);
     assert_eq!(count(&|job| job.resources.devices_in_all = devices("gpu:4")), [1, 2]);
     assert_eq!(

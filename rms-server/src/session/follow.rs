@@ -195,11 +195,11 @@ impl FollowSession {
         pulled: &mpsc::Sender<PullEvent>,
     ) -> Result<(), SessionError> {
         sender.send(&Followed::Change(change.clone())).await?;
-        if !change.nodes.is_empty() {
-            self.pull_run(&change, pulled);
-        }
         if change.state.is_over() {
             self.is_over.send_replace(true);
+        }
+        if !change.nodes.is_empty() {
+            self.pull_run(&change, pulled);
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ enum PullEnd {
 impl Pull {
     pub async fn run(mut self) {
         let missing = self.pull_until_done().await;
-        if let Some(Missing { node, reason, from, .. }) = &missing {
+        if let Some(Missing { node, reason, from, is_unknown: false }) = &missing {
             tracing::info!(job = %self.job, node, reason, n_streams = from.len(), "output is missing");
         }
         // The follower may have left.
@@ -147,7 +147,8 @@ impl Pull {
     }
 
     async fn pull_once(&mut self, link: &Link) -> PullEnd {
-        let order = FollowOrder { job: self.job, run: self.run, from: from(self.node_idx, &self.offsets) };
+        let is_over = *self.is_over.borrow();
+        let order = FollowOrder { job: self.job, run: self.run, from: from(self.node_idx, &self.offsets), is_over };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
             sender.send(&order).await?;

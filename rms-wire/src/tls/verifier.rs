@@ -55,7 +55,10 @@ enum Rejection {
     Deployment { expected: String, actual: String },
     #[error("{actual} answers where {expected} was expected")]
     Peer { expected: Expect, actual: Identity },
-    #[error("the CA is not the one that the token names")]
+    #[error(
+        "the CA is not the one that the token names: this is not the server that made it, or its CA was changed since; ask for \
+         a new token"
+    )]
     Fingerprint,
     #[error("the CA was changed after the token was made: ask for a new token")]
     ChangedCa,

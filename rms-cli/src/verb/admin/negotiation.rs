@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::look_up;
 use crate::negotiations;
 use crate::output::Show;
 use crate::select;
@@ -38,8 +39,10 @@ pub async fn run(verb: NegotiationVerb, context: &Context) -> Result<(), Failure
         NegotiationVerb::Withdraw(which) => (which, Order::Withdraw, "withdrawn"),
         NegotiationVerb::Force(which) => (which, Order::Force, "forced"),
     };
-    let job = select::parse_one(&which.job)?;
-    context.client().await?.change(Call::OrderNegotiation { job, negotiation: which.id, order }).await?;
+    let named = select::one(&which.job)?;
+    let client = context.client().await?;
+    let job = look_up::one(&client, named).await?;
+    client.change(Call::OrderNegotiation { job, negotiation: which.id, order }).await?;
     context.output.show(&Ordered { job, id: which.id, word })
 }
 

@@ -239,8 +239,8 @@ fn what_cannot_be_is_refused_with_its_reason() {
         let ticket = scene.ask(job, Ask { what, ..nodes(Direction::Shrink, quantity, quantity) });
         scene.refusal(ticket).map(|refusal| refusal.to_string()).unwrap_or_default()
     };
-    assert!(refused(&mut scene, gpus(), 2).contains("only 1 are held"));
-    assert!(refused(&mut scene, matlab(), 2).contains("only 1 are held"));
+    assert!(refused(&mut scene, gpus(), 2).contains("more than the 1 held"));
+    assert!(refused(&mut scene, matlab(), 2).contains("more than the 1 held"));
     let badly_named = Asked::Licences { cluster: None, name: "a b".to_owned() };
     let ticket = scene.ask(job, Ask { what: badly_named, ..nodes(Direction::Grow, 1, 1) });
     assert!(scene.refusal(ticket).is_some_and(|refusal| refusal.to_string().contains("named like gpu:a100")));

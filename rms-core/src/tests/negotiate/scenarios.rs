@@ -1,7 +1,7 @@
 //! The scenarios of 002: requests, offers and outcomes.
 
 use negotiation::{Action, Direction, Phase, Price, Quantity, Reason, Side, Sizes};
-use rms_api::negotiate::{AskOutcome, Said};
+use rms_api::negotiate::{Ask, AskOutcome, Said};
 use rms_model::{OnResize, Span};
 
 use super::{Scene, malleable, nodes};
@@ -113,6 +113,24 @@ fn a_bid_below_the_price_is_countered_with_the_price() {
         })
         .collect();
     assert_eq!(prices, [60, 100]);
+}
+
+/// What is named is the most to be paid, and not what is paid.
+#[test]
+fn nobody_pays_more_than_the_server_asks_for() {
+    for list in [0, 40] {
+        let mut scene = Scene::new(4);
+        scene.set("price", &list.to_string());
+        let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
+        let ticket = scene.ask(job, Ask { price: Price(100), ..nodes(Direction::Grow, 2, 2) });
+        assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })));
+        let rounds = scene.lines(job).pop().expect("one").record.rounds;
+        let proposed = rounds.iter().find_map(|round| match &round.said {
+            Said::Proposed { template, .. } => Some(template.items()[0].terms.price),
+            Said::Phase { .. } => None,
+        });
+        assert_eq!(proposed, Some(Price(list)));
+    }
 }
 
 /// (f): a malleable application gives way to a job of a higher priority.
