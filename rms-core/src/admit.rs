@@ -242,24 +242,31 @@ impl Sizes<'_> {
     /// may be spread over many nodes.
     fn node_counts(&self, cluster: ClusterId) -> Vec<u32> {
         let asked = self.asked();
-        let fewest = self.nodes_for_tasks(cluster);
         let n_nodes = self.n_eligible(cluster, asked.constraint);
         let tasks_on: BTreeSet<u32> =
             self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory)).collect();
-        let is_possible = |n_nodes: &u32| self.check_cluster(cluster, *n_nodes, *n_nodes).is_ok();
-        let mut counts = match (self.shares_nodes(cluster), self.tasks) {
-            (true, _) => asked.even_counts(n_nodes, tasks_on.last().copied().unwrap_or(1)),
-            (false, TaskCount::Total(n_tasks)) if asked.resources.devices_in_all.is_empty() => {
+        let (least_on, most_on) = (tasks_on.first().copied().unwrap_or(1), tasks_on.last().copied().unwrap_or(1));
+        let are_alone = !self.shares_nodes(cluster);
+        let needs_devices = !asked.resources.devices_in_all.is_empty();
+        let mut counts = match self.tasks {
+            TaskCount::Total(n_tasks) if are_alone && !needs_devices => {
                 let counts: BTreeSet<u32> = tasks_on.iter().map(|on_one| n_tasks.div_ceil(*on_one)).collect();
                 counts.into_iter().collect()
             }
-            (false, _) => asked.even_counts(n_nodes, tasks_on.first().copied().unwrap_or(1)),
+            _ => asked.even_counts(n_nodes, if are_alone { least_on } else { most_on }),
         };
-        counts.retain(is_possible);
-        if !self.shares_nodes(cluster) && !asked.resources.devices_in_all.is_empty() {
+        counts.retain(|n_nodes| self.check_cluster(cluster, *n_nodes, *n_nodes).is_ok());
+        if are_alone && needs_devices {
             counts.truncate(1);
         }
-        let mut counts = if counts.is_empty() { vec![fewest] } else { thinned(&counts, MAX_COUNTS) };
+        if counts.is_empty() {
+            // Not possible; the refusal says what is missing on the largest nodes.
+            return vec![match self.tasks {
+                TaskCount::Total(n_tasks) => n_tasks.div_ceil(most_on),
+                TaskCount::PerNode(_) => 1,
+            }];
+        }
+        let mut counts = thinned(&counts, MAX_COUNTS);
         if asked.resources.packing == Packing::Spread {
             counts.reverse();
         }
@@ -272,14 +279,6 @@ impl Sizes<'_> {
         let is_alone = resources.exclusive || *cpus_per_task == 0;
         let name = &self.state.clusters()[&cluster];
         !is_alone && self.state.settings().allocation_of(name) == Allocation::Cores
-    }
-
-    /// Returns a number of nodes that is enough for the tasks and their needs, computed for the smallest eligible node.
-    fn nodes_for_tasks(&self, cluster: ClusterId) -> u32 {
-        let TaskCount::Total(n_tasks) = self.tasks else { return 1 };
-        let asked = self.asked();
-        let sizes = self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory));
-        n_tasks.div_ceil(sizes.min().unwrap_or(1))
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {

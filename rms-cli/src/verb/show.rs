@@ -249,7 +249,13 @@ impl ShowAnswer {
 
     fn size(&self, request: &rms_model::Request, nodes: &[String]) -> String {
         let size = self.clusters.nodes(request);
-        if nodes.is_empty() { size } else { format!("{size} ({})", hostlist::fold(nodes)) }
+        let names = hostlist::fold(nodes);
+        match nodes.len() {
+            0 => size,
+            n_nodes if n_nodes == request.n_nodes() as usize => format!("{size} ({names})"),
+            // It has changed its size since.
+            _ => format!("{size} (at its end {names})"),
+        }
     }
 }
 
