@@ -9,7 +9,7 @@ use launcher_schedule::moldable::{self, Amdahl, WallTime};
 use launcher_schedule::{Proposal, Sight};
 use rms_api::subscription::{LauncherRequest, LauncherView, Tag, ViewChange};
 use rms_core::plan::notify;
-use rms_model::{ClusterId, JobId, Profile, Request, Span, Time};
+use rms_model::{ClusterId, JobId, Profile, Request, Span, Time, View};
 
 use super::outcome::Ran;
 use crate::delegated::{Application, Model};
@@ -92,6 +92,13 @@ impl<'a> Launcher<'a> {
         self.view = self.told.clone();
         let begins = !std::mem::replace(&mut self.computes, true);
         begins.then_some(now + self.application.adaptation)
+    }
+
+    /// Makes it use this view in place of what was sent. Returns its size: bytes by 001, B.1.
+    pub(super) fn shows(&mut self, view: &View, now: Time) -> u64 {
+        let cut = |cluster: &ClusterId| view.get(cluster).map(|occupied| occupied.cut_before(now)).unwrap_or_default();
+        self.view.occupied = self.view.capacity.keys().map(|cluster| (*cluster, Arc::new(cut(cluster)))).collect();
+        self.view.occupied.values().map(|occupied| notify::cluster_bytes(occupied, now)).sum()
     }
 
     /// Returns its choice, from the present view. `None` if it is the same as the last one.

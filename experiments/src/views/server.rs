@@ -9,7 +9,7 @@ use rms_api::call::{Call, Query};
 use rms_core::event::Ticket;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms};
-use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, profile};
+use rms_model::{ClusterId, Identity, Inventory, NodeId, NodeLink, Role, Span, Time, View, profile};
 
 use super::outcome::Cost;
 use super::{Assumption, Experiment};
@@ -71,6 +71,11 @@ impl<'c> Server<'c> {
             self.cost = before;
         }
         effects
+    }
+
+    /// Returns the view that is left when all waiting applications are placed. Not measured.
+    pub(super) fn last_view(&self, now: Time) -> View {
+        plan::plan(self.rms.state(), now, Scope::Estimates).last_view
     }
 
     /// Returns the server's status. Not measured.

@@ -8,7 +8,7 @@ use rms_api::subscription::{Grant, LauncherAnswer, LauncherCall, Notice, Subscri
 use rms_core::event::Ticket;
 use rms_core::plan::notify;
 use rms_core::{Effect, Event};
-use rms_model::{JobId, Time};
+use rms_model::{JobId, Time, View};
 
 use super::launcher::{Launcher, Phase};
 use super::outcome::{Outcome, Ran};
@@ -23,6 +23,7 @@ pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Durati
         launchers: experiment.applications.iter().map(Launcher::new).collect(),
         speaks_for: BTreeMap::new(),
         agenda: BTreeSet::new(),
+        last_view: View::new(),
         outcome: Outcome::default(),
     };
     crowd.agenda.extend(experiment.arrivals());
@@ -44,6 +45,8 @@ struct Crowd<'a, 'c> {
     launchers: Vec<Launcher<'a>>,
     speaks_for: BTreeMap<JobId, usize>,
     agenda: BTreeSet<(Time, Happening)>,
+    /// The last view of the latest pass, where subscribers are shown that (RULES S3). The server shows them what is newer.
+    last_view: View,
     outcome: Outcome,
 }
 
@@ -90,7 +93,10 @@ impl Crowd<'_, '_> {
                 self.perform(now, effects)?;
                 match self.heard {
                     // A ghost may expire without a pass.
-                    Heard::ByQueued if self.server.status(now).n_passes > n_passes => self.hear_queued(now),
+                    Heard::ByQueued if self.server.status(now).n_passes > n_passes => {
+                        self.last_view = self.server.last_view(now);
+                        self.hear_queued(now);
+                    }
                     Heard::ByAll | Heard::ByQueued => {}
                 }
                 Ok(())
@@ -139,15 +145,16 @@ impl Crowd<'_, '_> {
     fn notified(&mut self, now: Time, application: usize, notice: Notice) -> Result<(), ViewsError> {
         match notice {
             Notice::Changed(change) => {
-                let is_heard = match self.heard {
-                    Heard::ByAll => true,
-                    // The first change answers the subscription (RULES S3).
-                    Heard::ByQueued => change.version == 1,
-                };
-                let bytes = bytes(&change);
+                let (bytes, is_first) = (bytes(&change), change.version == 1);
                 self.launchers[application].told(change);
-                if is_heard {
-                    self.hear(now, application, bytes);
+                match self.heard {
+                    Heard::ByAll => self.hear(now, application, bytes),
+                    // The first change answers the subscription.
+                    Heard::ByQueued if is_first => {
+                        self.hear(now, application, 0);
+                        self.outcome.change_notify.bytes += self.launchers[application].shows(&self.last_view, now);
+                    }
+                    Heard::ByQueued => {}
                 }
                 Ok(())
             }
