@@ -127,10 +127,12 @@ pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {
     JobOptions::from_arg_matches(&matches).map_err(|error| one_line(&error))
 }
 
-/// Returns the first sentence of a command line error, with its tip but without the usage below it.
+/// Returns the first sentence of a command line error, with its tip but without the usage below it. A tip that an option
+/// could be a value is left out: it would be taken as the name of a program.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let kept = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_of_use = |line: &&str| !line.is_empty() && !line.starts_with("tip: to pass");
+    let kept = text.lines().map(str::trim).filter(is_of_use);
     let kept: Vec<&str> =
         kept.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
     kept.join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()

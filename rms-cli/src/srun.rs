@@ -289,6 +289,8 @@ mod tests {
         let error = Srun::try_parse_from(["srun", "-n", "2"]).expect_err("no command");
         let said = directive::one_line(&error);
         assert_eq!(said, "the following required arguments were not provided: <COMMAND>...");
+        let error = Srun::try_parse_from(["srun", "--gpus", "1", "./p"]).expect_err("no such option");
+        assert_eq!(directive::one_line(&error), "unexpected argument '--gpus' found");
     }
 
     #[test]

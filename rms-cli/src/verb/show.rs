@@ -226,7 +226,15 @@ impl ShowAnswer {
         fields.add("user", record.owner.0.clone());
         fields.add("state", "finished");
         fields.add("outcome", format!("{} ({code}:{signal})", record.outcome));
-        fields.add("nodes", self.size(&record.request, &record.nodes));
+        // A job that has changed its size began with other nodes.
+        let is_resized = !record.nodes.is_empty() && record.nodes.len() != record.request.n_nodes() as usize;
+        match is_resized {
+            true => {
+                fields.add("nodes", self.clusters.nodes(&record.request));
+                fields.add("at its end", hostlist::fold(&record.nodes));
+            }
+            false => fields.add("nodes", self.size(&record.request, &record.nodes)),
+        }
         fields.add("tasks", tasks(record.n_tasks, record.cpus_per_task));
         fields.add("wall time", record.request.wall.to_string());
         if let Some(evolution) = &record.evolution {
@@ -249,13 +257,7 @@ impl ShowAnswer {
 
     fn size(&self, request: &rms_model::Request, nodes: &[String]) -> String {
         let size = self.clusters.nodes(request);
-        let names = hostlist::fold(nodes);
-        match nodes.len() {
-            0 => size,
-            n_nodes if n_nodes == request.n_nodes() as usize => format!("{size} ({names})"),
-            // It has changed its size since.
-            _ => format!("{size} (at its end {names})"),
-        }
+        if nodes.is_empty() { size } else { format!("{size} ({})", hostlist::fold(nodes)) }
     }
 }
 
