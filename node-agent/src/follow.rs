@@ -38,7 +38,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
     let (mut sender, receiver) = channel.split();
     let (job, run) = (order.job, order.run);
     let timeout = if order.is_over { Duration::ZERO } else { TIMEOUT };
-    let Ok(share) = tokio::time::timeout(timeout, shares.wait_for(job, run)).await else {
+    let Ok(share) = tokio::time::timeout(timeout, shares.wait_for(job, run, order.submitted)).await else {
         let reason = format!("job {job} is not on this node, or its output is not kept any more");
         let _follower_left = sender.send(&Spooled::Failed { reason }).await;
         return;

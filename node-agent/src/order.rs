@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_api::desired::{JobReport, Launch, LaunchNode};
+use rms_api::desired::{JobReport, Launch, LaunchNode, Stay};
 use rms_core::node_loop::Growth;
 use rms_model::{JobId, Mebibytes, Run, Span};
 use rms_wire::peer::StepPart;
@@ -100,6 +100,10 @@ impl Order {
     /// Returns the generation with which this node joined.
     pub fn joined(&self) -> u32 {
         self.place().map_or(1, |place| place.joined)
+    }
+
+    pub fn stay(&self) -> Stay {
+        Stay { submitted: self.launch.submitted, joined: self.joined() }
     }
 
     /// Returns whether the streams of the tasks stay in the spool for a client that follows them.

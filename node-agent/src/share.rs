@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rms_model::{JobId, Run};
+use rms_model::{JobId, Run, Time};
 use tokio::sync::{Notify, mpsc};
 
 use crate::frame;
@@ -392,12 +392,16 @@ impl Shares {
     }
 
     /// Waits for the execution; frames from other nodes may arrive before the server's order.
-    pub async fn wait_for(&self, job: JobId, run: Run) -> Share {
+    pub async fn wait_for(&self, job: JobId, run: Run, submitted: Option<Time>) -> Share {
         loop {
             let added = self.0.added.notified();
             tokio::pin!(added);
             added.as_mut().enable();
-            if let Some(share) = self.get(job, run) {
+            let is_right = |share: &Share| {
+                let known = share.order().launch.submitted;
+                known == Time::EPOCH || submitted.is_none_or(|submitted| submitted == known)
+            };
+            if let Some(share) = self.get(job, run).filter(is_right) {
                 return share;
             }
             added.await;

@@ -44,7 +44,7 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     let said = entry.as_ref().map(|entry| node_loop::Entry {
         seat: entry.seat.clone(),
         can_start_over: entry.cgroup.can_start_over(),
-        joined: entry.order.joined(),
+        stay: entry.order.stay(),
         told: Told { generation: entry.order.launch.generation, wall: entry.order.launch.wall },
         is_streamed: entry.order.is_streamed(),
         is_of_this_boot,

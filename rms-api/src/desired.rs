@@ -36,6 +36,10 @@ impl DesiredJob {
     pub fn joined(&self) -> u32 {
         self.launch.nodes.get(self.node_idx as usize).map_or(1, |node| node.joined)
     }
+
+    pub fn stay(&self) -> Stay {
+        Stay { submitted: self.launch.submitted, joined: self.joined() }
+    }
 }
 
 /// What the agent should do with the job.
@@ -80,6 +84,37 @@ pub struct Launch {
     /// Its CPUs are cores: the other hardware threads of each of its cores stay idle.
     #[serde(default)]
     pub one_thread_a_core: bool,
+    /// When the job was submitted; the epoch if that is unknown. See [`Stay`].
+    #[serde(default = "unknown", skip_serializing_if = "is_unknown")]
+    pub submitted: Time,
+}
+
+/// One of several times for which a node has a job of the same number: a job may free a node and get it again, and a
+/// server that was restored from a backup gives numbers out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    pub submitted: Time,
+    /// The generation of the job's nodes with which the node came.
+    pub joined: u32,
+}
+
+impl Stay {
+    /// The stay of which nothing is known.
+    pub const UNKNOWN: Stay = Stay { submitted: Time::EPOCH, joined: 1 };
+
+    /// Returns whether this stay is over if `other` is wanted.
+    pub fn is_before(self, other: Stay) -> bool {
+        let is_known = self.submitted != unknown() && other.submitted != unknown();
+        (is_known && self.submitted != other.submitted) || self.joined < other.joined
+    }
+}
+
+fn unknown() -> Time {
+    Time::EPOCH
+}
+
+fn is_unknown(submitted: &Time) -> bool {
+    *submitted == unknown()
 }
 
 impl Launch {
@@ -100,6 +135,7 @@ impl Launch {
             most: 0,
             memory: Mebibytes(0),
             one_thread_a_core: false,
+            submitted: unknown(),
         }
     }
 }

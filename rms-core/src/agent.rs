@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport, Stay};
 use rms_model::{Generation, JobId, Run, Span, Time, Usage};
 
 /// What happened on the node or came from the server.
@@ -25,8 +25,7 @@ pub enum AgentEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub report: JobReport,
-    /// With which generation of the job's nodes this one came; 1 if nobody knows.
-    pub joined: u32,
+    pub stay: Stay,
     /// The last that its supervisor was told of; 1 if nobody knows.
     pub told: Told,
 }
@@ -80,7 +79,7 @@ struct LocalJob {
     stopping: Option<Span>,
     /// Whether the server still desires the job.
     is_desired: bool,
-    joined: u32,
+    stay: Stay,
     told: Told,
 }
 
@@ -124,9 +123,9 @@ impl Agent {
 
     /// Until a server has spoken, what was found is taken for wanted: a restart must not kill jobs.
     fn found(&mut self, found: Vec<Found>) {
-        for Found { report: JobReport { job, run, status }, joined, told } in found {
+        for Found { report: JobReport { job, run, status }, stay, told } in found {
             let status = Status::of(status);
-            self.jobs.insert((job, run), LocalJob { status, stopping: None, is_desired: true, joined, told });
+            self.jobs.insert((job, run), LocalJob { status, stopping: None, is_desired: true, stay, told });
         }
     }
 
@@ -158,14 +157,14 @@ impl Agent {
                 // It was ended before it began: nothing of it will ever run here.
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
-                let (joined, told) = (wanted.joined(), Told::by(&wanted));
-                let local = LocalJob { status, stopping: None, is_desired: true, joined, told };
+                let (stay, told) = (wanted.stay(), Told::by(&wanted));
+                let local = LocalJob { status, stopping: None, is_desired: true, stay, told };
                 reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
             (Some(local), Aim::Run) if local.has_ended() => {
-                if wanted.joined() > local.joined {
-                    // It left this node, and comes again.
+                if local.stay.is_before(wanted.stay()) {
+                    // It left this node and comes again, or it is another job with that number.
                     effects.push(AgentEffect::Forget { job, run });
                     self.start(wanted, effects);
                 } else if wanted.launch.generation > 1 {
@@ -197,8 +196,8 @@ impl Agent {
     }
 
     fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
-        let (joined, told) = (wanted.joined(), Told::by(&wanted));
-        let local = LocalJob { status: Status::Starting, stopping: None, is_desired: true, joined, told };
+        let (stay, told) = (wanted.stay(), Told::by(&wanted));
+        let local = LocalJob { status: Status::Starting, stopping: None, is_desired: true, stay, told };
         self.jobs.insert((wanted.job, wanted.run), local);
         effects.push(AgentEffect::Start(wanted));
     }

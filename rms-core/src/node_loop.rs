@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
+use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit, Stay};
 use rms_model::{Span, Time, Usage};
 
 use crate::agent::{self, Agent, AgentEffect, AgentEvent, Told};
@@ -39,6 +39,8 @@ pub struct NodeLoop {
     question_timeouts: BTreeMap<u64, Time>,
     /// Forgotten executions, and how long their streams are kept.
     lingering: BTreeMap<ExecutionId, Time>,
+    /// Jobs that start once the streams of another job with the same number are removed.
+    delayed: BTreeMap<ExecutionId, DesiredJob>,
     health: NodeHealth,
     /// The trouble that was last reported to the server.
     reported_trouble: Option<String>,
@@ -55,7 +57,7 @@ pub struct NodeLoop {
 /// What is kept of an execution.
 #[derive(Debug)]
 struct LocalJob {
-    joined: u32,
+    stay: Stay,
     told: Told,
     is_streamed: bool,
     has_ended: bool,
@@ -106,6 +108,7 @@ impl NodeLoop {
             growth_requests: GrowthRequests::default(),
             question_timeouts: BTreeMap::new(),
             lingering: BTreeMap::new(),
+            delayed: BTreeMap::new(),
             health: NodeHealth::new(spool),
             reported_trouble: None,
             look_at: None,
@@ -206,7 +209,10 @@ impl NodeLoop {
             Inbound::Examined { job, run, remains } => self.examined(now, (job, run), &remains),
             Inbound::Removed { job, run } => {
                 self.seats.removed((job, run));
-                self.assign_seats();
+                match self.delayed.remove(&(job, run)) {
+                    Some(desired) => self.start(desired),
+                    None => self.assign_seats(),
+                }
             }
             Inbound::LeftoversEnded(report) => self.changed(now, report),
             Inbound::SpoolMade => {
@@ -234,7 +240,7 @@ impl NodeLoop {
                 self.out.push(Outbound::Restore { job, run, has_ended });
             }
             let local = LocalJob::found(&remains, matches!(meaning, SpoolState::Ended(_) | SpoolState::Forgotten));
-            let (joined, told) = (local.joined, local.told);
+            let (stay, told) = (local.stay, local.told);
             self.jobs.insert(execution, local);
             let report = match meaning {
                 SpoolState::Nothing => continue,
@@ -252,7 +258,7 @@ impl NodeLoop {
                     starting_report(execution)
                 }
             };
-            known.push(agent::Found { report, joined, told });
+            known.push(agent::Found { report, stay, told });
         }
         self.handle_agent_event(now, AgentEvent::Found(known));
         self.look_at = Some(now);
@@ -276,7 +282,9 @@ impl NodeLoop {
             match effect {
                 AgentEffect::Start(desired) => self.start(desired),
                 AgentEffect::Update(desired) => {
-                    if let Some(local) = self.jobs.get_mut(&(desired.job, desired.run)) {
+                    if let Some(delayed) = self.delayed.get_mut(&(desired.job, desired.run)) {
+                        *delayed = desired;
+                    } else if let Some(local) = self.jobs.get_mut(&(desired.job, desired.run)) {
                         local.told = Told::by(&desired);
                         self.out.push(Outbound::Update(desired));
                     }
@@ -297,13 +305,14 @@ impl NodeLoop {
         let execution = (desired.job, desired.run);
         // It may have left this node and come again: what was kept for followers is replaced.
         let was_kept = self.lingering.remove(&execution).is_some();
-        let is_earlier = self.jobs.get(&execution).is_some_and(|local| local.joined < desired.joined());
-        if was_kept && !is_earlier {
-            // That is of another job: a server that was restored from a backup gives numbers out again.
+        if was_kept && self.jobs.get(&execution).is_some_and(|local| local.stay.submitted != desired.launch.submitted) {
+            // Nobody may read the streams of the one as those of the other.
             self.drop_job(execution);
             self.remove_entry(execution);
+            self.delayed.insert(execution, desired);
+            return;
         }
-        let local = LocalJob::new(desired.joined(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
+        let local = LocalJob::new(desired.stay(), Told::by(&desired), desired.launch.execution.stdio.is_followed());
         self.jobs.insert(execution, local);
         self.out.push(Outbound::Register(desired));
         self.seats.wait(execution, false);
@@ -322,7 +331,7 @@ impl NodeLoop {
         if let Some(local) = self.jobs.get_mut(&execution) {
             local.stop = Some(what.clone());
         }
-        if self.seats.stop_waiting(execution) {
+        if self.delayed.remove(&execution).is_some() || self.seats.stop_waiting(execution) {
             self.not_started(now, execution, NodeExit::Ordered);
         } else {
             self.tell(execution, what);
@@ -396,7 +405,7 @@ impl NodeLoop {
         let (job, run) = execution;
         let Some(local) = self.jobs.get_mut(&execution) else { return };
         let Some(why) = local.examined.take() else { return };
-        let is_earlier = remains.is_of_earlier_time(local.joined);
+        let is_earlier = remains.is_before(local.stay);
         let meaning = match (remains.meaning(), &why) {
             (_, _) if is_earlier => SpoolState::Nothing,
             // It closed its connection, or nobody could parse what it said.
@@ -583,15 +592,16 @@ impl NodeLoop {
 }
 
 impl LocalJob {
-    fn new(joined: u32, told: Told, is_streamed: bool) -> LocalJob {
-        LocalJob { joined, told, is_streamed, has_ended: false, is_violated: false, stop: None, examined: None }
+    fn new(stay: Stay, told: Told, is_streamed: bool) -> LocalJob {
+        LocalJob { stay, told, is_streamed, has_ended: false, is_violated: false, stop: None, examined: None }
     }
 
     fn found(remains: &SpoolEntry, has_ended: bool) -> LocalJob {
         let unread = Told { generation: 1, wall: Span::ZERO };
-        let (joined, told, is_streamed) =
-            remains.entry.as_ref().map_or((1, unread, false), |entry| (entry.joined, entry.told, entry.is_streamed));
-        LocalJob { has_ended, ..LocalJob::new(joined, told, is_streamed) }
+        let unknown = (Stay::UNKNOWN, unread, false);
+        let (stay, told, is_streamed) =
+            remains.entry.as_ref().map_or(unknown, |entry| (entry.stay, entry.told, entry.is_streamed));
+        LocalJob { has_ended, ..LocalJob::new(stay, told, is_streamed) }
     }
 }
 

@@ -315,5 +315,5 @@ fn look_up(state: &State, job: JobId) -> Option<Found> {
     };
     let nodes = entry.nodes().iter().filter_map(|node| state.nodes().get(node)).map(|node| node.name.clone()).collect();
     let change = JobChange { job, run: entry.run, state: entry.state(), nodes, outcome };
-    Some(Found { owner: entry.spec.owner.clone(), change })
+    Some(Found { owner: entry.spec.owner.clone(), submitted: entry.submitted, change })
 }

@@ -1,6 +1,6 @@
 //! One job on one node: its processes, wall time and result. It needs neither agent nor server.
 
-use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit};
+use rms_api::desired::{DesiredJob, JobReport, JobStatus, NodeExit, Stay};
 use rms_core::agent::Told;
 use rms_core::node_loop::{Entry, ExecutionId, LostReason, SpoolEntry};
 use rms_model::{Indices, JobId, OnResize, Run, Span, Time, Usage};
@@ -21,7 +21,7 @@ pub struct Supervisor {
     cores: Indices,
     generation: u32,
     coming: Option<PendingMasks>,
-    joined: u32,
+    stay: Stay,
     on_resize: Option<OnResize>,
     grace: Span,
     heeds_term: Option<Span>,
@@ -77,7 +77,7 @@ impl Supervisor {
             cores: cores_of(wanted),
             generation: wanted.launch.generation,
             coming: None,
-            joined: wanted.joined(),
+            stay: wanted.stay(),
             on_resize: wanted.launch.on_resize.clone(),
             grace: wanted.launch.grace,
             heeds_term: program.heeds_term,
@@ -130,7 +130,7 @@ impl Supervisor {
 
     /// Returns the generation of the job's nodes with which this one came.
     pub(crate) fn joined(&self) -> u32 {
-        self.joined
+        self.stay.joined
     }
 
     /// Returns the last generation that it was told of.
@@ -144,7 +144,7 @@ impl Supervisor {
         let entry = Entry {
             seat: self.seat.clone(),
             can_start_over: true,
-            joined: self.joined,
+            stay: self.stay,
             told: self.told,
             is_streamed: false,
             is_of_this_boot: self.is_of_this_boot,

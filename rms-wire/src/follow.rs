@@ -4,7 +4,7 @@ use std::ops::Not;
 
 use rms_api::Refused;
 use rms_api::answer::JobChange;
-use rms_model::{JobId, Run};
+use rms_model::{JobId, Run, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Encoding, Kind, Message, Size};
@@ -58,6 +58,9 @@ pub struct FollowOrder {
     /// The job has ended: an agent that does not know it need not wait for it.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub is_over: bool,
+    /// When the job was submitted, as in [`Launch`](rms_api::desired::Launch).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted: Option<Time>,
 }
 
 /// What an agent sends for a [`FollowOrder`].

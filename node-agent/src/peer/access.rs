@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Returns the share that a peer names, if its node is one of the job's, or becomes one: a node that has just joined
 /// may be faster than the news of it.
 pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, AccessError> {
-    let share = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run)).await;
+    let share = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run, None)).await;
     let share = share.map_err(|_| AccessError::NotHere { job })?;
     let joined = async {
         loop {

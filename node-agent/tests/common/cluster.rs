@@ -371,7 +371,7 @@ impl Agent {
     pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
         let mut channel = self.link.open().await.expect("a channel");
         channel
-            .send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new(), is_over: false })
+            .send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new(), is_over: false, submitted: None })
             .await
             .expect("sent");
         let (mut sender, mut receiver) = channel.split();

@@ -1,6 +1,6 @@
 //! Interprets the spool entry of an execution, however far it got before an agent, a supervisor or the node died.
 
-use rms_api::desired::{JobReport, NodeExit};
+use rms_api::desired::{JobReport, NodeExit, Stay};
 
 use crate::agent::Told;
 
@@ -24,8 +24,7 @@ pub struct Entry {
     pub seat: String,
     /// Whether that supervisor can serve another job after this one.
     pub can_start_over: bool,
-    /// The generation of the job's nodes with which this node came.
-    pub joined: u32,
+    pub stay: Stay,
     /// The last state that the supervisor was told of.
     pub told: Told,
     /// Whether the streams are kept for readers that follow them.
@@ -69,10 +68,9 @@ impl SpoolEntry {
         }
     }
 
-    /// Returns whether the entry is from an earlier time: the job had this node before `joined`, freed it, and has it
-    /// again.
-    pub fn is_of_earlier_time(&self, joined: u32) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.joined < joined)
+    /// Returns whether the entry is of an earlier stay.
+    pub fn is_before(&self, stay: Stay) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.stay.is_before(stay))
     }
 }
 

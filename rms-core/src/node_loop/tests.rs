@@ -193,7 +193,7 @@ fn begun(job: &DesiredJob, seat: &str) -> SpoolEntry {
     let entry = Entry {
         seat: seat.to_owned(),
         can_start_over: true,
-        joined: job.joined(),
+        stay: job.stay(),
         told: Told::by(job),
         is_streamed: job.launch.execution.stdio.is_followed(),
         is_of_this_boot: true,
@@ -373,17 +373,22 @@ fn a_job_that_comes_again_waits_for_what_it_had_here_to_go() {
 fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
     let mut scene = Scene::new();
     let (job, run) = (JobId(1), Run(1));
-    let first = followed(self::job(1));
+    let mut first = followed(self::job(1));
+    Arc::make_mut(&mut first.launch).submitted = Time::from_secs(55);
     scene.starts(&first);
     scene.runs(&first);
     scene.says(&first, done());
-    scene.desire(&[]);
-    assert!(scene.has(&Outbound::MarkForgotten { job, run }));
-    scene.desire(std::slice::from_ref(&first));
+    let mut second = first.clone();
+    Arc::make_mut(&mut second.launch).submitted = Time::from_secs(77);
+    scene.desire(std::slice::from_ref(&second));
+    assert!(scene.has(&Outbound::MarkForgotten { job, run }), "its end is not that of the second");
     assert!(scene.has(&Outbound::Drop { job, run }) && scene.has(&Outbound::RemoveEntry { job, run }));
-    assert_eq!(scene.ordered(&first), None, "it would find the entry of the first");
+    assert_eq!(scene.ordered(&second), None, "it would find the entry of the first");
+    let is_registered = |scene: &Scene| scene.orders.iter().any(|order| matches!(order, Outbound::Register(_)));
+    scene.orders.clear();
+    assert!(!is_registered(&scene), "its followers would read the streams of the first");
     scene.take(Inbound::Removed { job, run });
-    assert!(scene.ordered(&first).is_some());
+    assert!(is_registered(&scene) && scene.ordered(&second).is_some());
     scene.orders.clear();
     scene.after(LINGER + LINGER);
     assert!(!scene.has(&Outbound::RemoveEntry { job, run }));

@@ -10,7 +10,7 @@ use rms_api::negotiate::{Ask, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice
 use rms_api::subscription::{LauncherAnswer, LauncherCall, Notice};
 use rms_api::{Answer, Call, Refusal, Refused};
 use rms_model::token::Issued;
-use rms_model::{Identity, JobId, Owner, Run};
+use rms_model::{Identity, JobId, Owner, Run, Time};
 
 use crate::event::Ticket;
 
@@ -201,6 +201,7 @@ pub struct Failing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub owner: Owner,
+    pub submitted: Time,
     pub change: JobChange,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rms_api::Refusal;
 use rms_api::answer::JobChange;
-use rms_model::{Identity, JobId, Owner, Role, Run};
+use rms_model::{Identity, JobId, Owner, Role, Run, Time};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::{Follow, Followed, Input, Offset};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -78,6 +78,7 @@ struct FollowSession {
     shared: Arc<Shared>,
     who: Identity,
     job: JobId,
+    submitted: Time,
     /// The run to which the client's offsets refer.
     known: Option<Run>,
     from: Vec<Offset>,
@@ -116,11 +117,11 @@ impl FollowSession {
     ) -> Result<(FollowSession, mpsc::Sender<Input>), Refused> {
         let held_for_offsets = reserve_memory(held, size_of_val(order.from.as_slice()))?;
         let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| watch_refused(&error))?;
-        let (owner, first, changes) = match found.pop() {
-            Some(found) => (found.owner, found.change, Some(changes)),
+        let (owner, submitted, first, changes) = match found.pop() {
+            Some(found) => (found.owner, found.submitted, found.change, Some(changes)),
             None => {
                 let (change, record) = recorded(order.job, who, shared).await?;
-                (record.owner, change, None)
+                (record.owner, record.submitted, change, None)
             }
         };
         may_follow(who, order.job, &owner)?;
@@ -129,6 +130,7 @@ impl FollowSession {
             shared: Arc::clone(shared),
             who: who.clone(),
             job: order.job,
+            submitted,
             known: order.run,
             from: order.from,
             held: Arc::clone(held),
@@ -236,6 +238,7 @@ impl FollowSession {
             shared: Arc::clone(&self.shared),
             who: self.who.clone(),
             job: self.job,
+            submitted: self.submitted,
             run,
             node_idx,
             node,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rms_api::call::Query;
 use rms_api::{Answer, Call, Refused};
-use rms_model::{Identity, JobId, Run, Settings, Span};
+use rms_model::{Identity, JobId, Run, Settings, Span, Time};
 use rms_wire::link::{Backoff, Budget, Held};
 use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
 use rms_wire::{Chunk, FollowOrder, Input, Link, LinkError, Missing, Offset, Spooled, Stream};
@@ -23,6 +23,7 @@ pub struct Pull {
     /// Who follows.
     pub who: Identity,
     pub job: JobId,
+    pub submitted: Time,
     pub run: Run,
     pub node_idx: u32,
     pub node: String,
@@ -148,7 +149,8 @@ impl Pull {
 
     async fn pull_once(&mut self, link: &Link) -> PullEnd {
         let is_over = *self.is_over.borrow();
-        let order = FollowOrder { job: self.job, run: self.run, from: from(self.node_idx, &self.offsets), is_over };
+        let (from, submitted) = (from(self.node_idx, &self.offsets), Some(self.submitted));
+        let order = FollowOrder { job: self.job, run: self.run, from, is_over, submitted };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
             sender.send(&order).await?;

@@ -253,6 +253,7 @@ pub fn desired() -> Desired {
         most: 8,
         memory: Mebibytes(64),
         one_thread_a_core: false,
+        submitted: Time::EPOCH,
     });
     let job =
         |job, aim, node_idx| DesiredJob { job: JobId(job), run: Run(2), aim, launch: Arc::clone(&launch), node_idx };

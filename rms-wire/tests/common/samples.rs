@@ -221,7 +221,7 @@ fn of_streams() -> Vec<Sample> {
     let offset = |stream| Offset { node_idx: 1, task: 2, stream, offset: 1 << 33 };
     let from = vec![offset(Stream::Out), offset(Stream::Err)];
     let chunk = Chunk { node_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
-    let follow = FollowOrder { job: JobId(5), run: Run(2), from: from.clone(), is_over: false };
+    let follow = FollowOrder { job: JobId(5), run: Run(2), from: from.clone(), is_over: false, submitted: None };
     let mut samples = plain([("follow_order", follow.clone())]);
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
@@ -243,7 +243,10 @@ fn of_streams() -> Vec<Sample> {
     ];
     samples.extend(plain_numbered("followed", followed));
     samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
-    samples.extend(plain([("follow_order_over", FollowOrder { is_over: true, ..follow })]));
+    samples.extend(plain([(
+        "follow_order_over",
+        FollowOrder { is_over: true, submitted: Some(Time::from_secs(7)), ..follow },
+    )]));
     samples
 }
 
