@@ -243,10 +243,9 @@ fn of_streams() -> Vec<Sample> {
     ];
     samples.extend(plain_numbered("followed", followed));
     samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
-    samples.extend(plain([(
-        "follow_order_over",
-        FollowOrder { is_over: true, submitted: Some(Time::from_secs(7)), ..follow },
-    )]));
+    let over = FollowOrder { is_over: true, ..follow };
+    samples.extend(plain([("follow_order_over", over.clone())]));
+    samples.extend(plain([("follow_order_of", FollowOrder { submitted: Some(Time::from_secs(7)), ..over })]));
     samples
 }
 
