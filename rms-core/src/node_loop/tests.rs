@@ -394,6 +394,28 @@ fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
     assert!(!scene.has(&Outbound::RemoveEntry { job, run }));
 }
 
+/// Its order to end may come before what is kept of the other job is removed.
+#[test]
+fn another_job_of_the_same_number_that_is_ended_while_it_waits_never_starts() {
+    let mut scene = Scene::new();
+    let (job, run) = (JobId(1), Run(1));
+    let mut first = followed(self::job(1));
+    Arc::make_mut(&mut first.launch).submitted = Time::from_secs(55);
+    scene.starts(&first);
+    scene.runs(&first);
+    scene.says(&first, done());
+    let mut second = first.clone();
+    Arc::make_mut(&mut second.launch).submitted = Time::from_secs(77);
+    scene.desire(std::slice::from_ref(&second));
+    scene.orders.clear();
+    scene.desire(&[ending(second.clone())]);
+    let report = scene.take_order(|order| matches!(order, Outbound::Report(_)));
+    let Some(Outbound::Report(report)) = report else { panic!("nothing is reported") };
+    assert!(matches!(report.jobs[0].status, JobStatus::Ended { exit: NodeExit::Ordered, .. }), "{report:?}");
+    scene.take(Inbound::Removed { job, run });
+    assert_eq!(scene.ordered(&second), None);
+}
+
 #[test]
 fn streams_of_an_earlier_time_do_not_end_a_job_that_came_again() {
     let mut scene = Scene::new();

@@ -37,18 +37,19 @@ impl Grids<'_> {
         freed.filter(|freed| !freed.lines.is_empty())
     }
 
-    /// Returns what a job frees that moves from `held` to `taken`. Where it has the same as before, only its last part
-    /// becomes free.
-    pub(super) fn freed_by_move(&self, held: &Taken, taken: &Taken) -> Vec<FreedPlaces> {
+    /// Returns what a job frees that moves from `held` to `taken`, or gets nothing any more. Where it has the same as
+    /// before, only its last part becomes free.
+    pub(super) fn freed_by_move(&self, held: &Taken, taken: Option<&Taken>) -> Vec<FreedPlaces> {
         let (from, until) = (held.at, held.at + held.wall());
         let place_of = |place: &Place| (place.cluster, place.node);
+        let places = taken.map_or(&[][..], |taken| &taken.places);
         let stays_on = |place: &&Place| {
-            let idx = taken.places.binary_search_by_key(&place_of(place), place_of);
-            idx.is_ok_and(|idx| taken.places[idx].piece == place.piece)
+            let idx = places.binary_search_by_key(&place_of(place), place_of);
+            idx.is_ok_and(|idx| places[idx].piece == place.piece)
         };
         let (same, others): (Vec<&Place>, Vec<&Place>) = held.places.iter().partition(stays_on);
         let nodes = |places: &[&Place]| places.iter().map(|place| place.node).collect::<Vec<NodeId>>();
-        let still_held = from.max(taken.at + taken.wall());
+        let still_held = taken.map_or(from, |taken| from.max(taken.at + taken.wall()));
         let freed = self.freed(nodes(&others).into_iter(), (from, until));
         freed.chain(self.freed(nodes(&same).into_iter(), (still_held, until))).collect()
     }

@@ -186,8 +186,8 @@ struct Stays {
 }
 
 impl Stays {
-    /// A job has moved to an earlier time or to other nodes, and its former place is free.
-    fn free(&mut self, held: &Taken, taken: &Taken, grids: &Grids<'_>) {
+    /// A job has moved to an earlier time or to other nodes, or gets none any more, and its former place is free.
+    fn free(&mut self, held: &Taken, taken: Option<&Taken>, grids: &Grids<'_>) {
         self.freed_until = self.freed_until.max(held.at + held.wall());
         if let Some(freed) = &mut self.freed {
             freed.extend(grids.freed_by_move(held, taken));
@@ -552,12 +552,15 @@ impl<'a, 'l> Walk<'a, 'l> {
                         let is_earlier = taken.at < held.at;
                         has_moved |= is_earlier;
                         if is_earlier || taken.places != held.places {
-                            stays.free(&held, &taken, &self.pass.grids);
+                            stays.free(&held, Some(&taken), &self.pass.grids);
                         }
                     }
                     Slot { held: Held::Taken(Box::new(taken)), outcome: Some(outcome), n_checked: stays.n_freed() }
                 }
-                (Err(shortage), ..) => {
+                (Err(shortage), held, _) => {
+                    if let Some(held) = held {
+                        stays.free(&held, None, &self.pass.grids);
+                    }
                     Slot { held: Held::Nothing, outcome: Some(Placed::Never { shortage }), n_checked: None }
                 }
             };

@@ -93,14 +93,7 @@ impl State {
                 place.cores = Some(Cores { n_cores, was, generation, by, is_in_force });
             }
         })?;
-        let negotiation = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()?.get_mut(by));
-        if let Some(negotiation) = negotiation {
-            negotiation.is_handed_over = true;
-        }
-        self.recount(job);
-        let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
-        alive.into_iter().for_each(|node| self.bump(node, bumped));
-        Ok(())
+        self.parts_changed(job, by, bumped)
     }
 
     /// Records that the agent has applied everything up to this generation.

@@ -37,6 +37,16 @@ impl State {
                 evolved.changed.insert(node, GrantChange { was, generation, by, is_in_force });
             }
         })?;
+        self.parts_changed(job, by, bumped)
+    }
+
+    /// What a negotiation has changed of a job's parts of its nodes is handed over, and its nodes are to hear of it.
+    pub(super) fn parts_changed(
+        &mut self,
+        job: JobId,
+        by: NegotiationId,
+        bumped: &mut BumpedNodes<'_>,
+    ) -> Result<(), ApplyError> {
         let negotiation = self.jobs.get_mut(&job).and_then(|entry| entry.negotiations.as_mut()?.get_mut(by));
         if let Some(negotiation) = negotiation {
             negotiation.is_handed_over = true;
