@@ -452,8 +452,11 @@ impl<'a, 'l> Walk<'a, 'l> {
         };
         let is_tracked = scope.is_of_starts() && !may_pass_by && self.look.is_none();
         let mut freed = is_tracked.then(Vec::new);
-        if let (Scope::Freed { until, nodes }, Some(freed), true) = (scope, &mut freed, keeps_promises) {
+        if let (Scope::Freed { until, nodes }, Some(freed)) = (scope, &mut freed) {
             freed.extend(self.pass.grids.freed(nodes.iter().copied(), (self.now, until)));
+        }
+        let knows_all = matches!(scope, Scope::Freed { .. } | Scope::Arrivals);
+        if is_tracked && knows_all && keeps_promises {
             slots.values_mut().for_each(|slot| slot.n_checked = Some(0));
         }
         keeps_promises &= scope == Scope::Arrivals && self.look.is_none();
@@ -512,7 +515,8 @@ impl<'a, 'l> Walk<'a, 'l> {
         Slot { held: Held::Taken(Box::new(taken)), outcome, n_checked: None }
     }
 
-    /// Each job in order gives up what it holds and takes the first hole. Returns whether that moved any job forward.
+    /// Each job in order gives up what it holds and takes the first hole. Returns whether that moved any job forward, or to
+    /// other nodes.
     fn sweep(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, slots: &mut Slots, stays: &mut Stays) -> bool {
         let mut has_moved = false;
         for (job, demand) in jobs {
@@ -528,7 +532,9 @@ impl<'a, 'l> Walk<'a, 'l> {
             let is_kept = stays.keeps_promises && matches!(&held, Held::Taken(kept) if kept.at > self.now);
             if is_kept || self.must_stay_there(job, &held, n_checked, stays) || self.must_stay(demand, &held, stays) {
                 if let Some(slot) = slots.get_mut(&job) {
-                    *slot = Slot { held, outcome: before, n_checked: stays.n_freed() };
+                    // Who is kept is looked at once something has moved.
+                    let n_checked = if is_kept { n_checked } else { stays.n_freed() };
+                    *slot = Slot { held, outcome: before, n_checked };
                 }
                 continue;
             }
@@ -549,9 +555,10 @@ impl<'a, 'l> Walk<'a, 'l> {
                 (Ok(found), held, _) => {
                     let (outcome, taken) = self.pass.settle_until(found, latest);
                     if let Some(held) = held {
-                        let is_earlier = taken.at < held.at;
-                        has_moved |= is_earlier;
-                        if is_earlier || taken.places != held.places {
+                        let (is_earlier, is_elsewhere) = (taken.at < held.at, taken.places != held.places);
+                        // A job that starts in time may start on other nodes than were promised.
+                        has_moved |= is_earlier || (is_elsewhere && taken.at == self.now);
+                        if is_earlier || is_elsewhere {
                             stays.free(&held, Some(&taken), &self.pass.grids);
                         }
                     }

@@ -2,10 +2,13 @@
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
-use rms_model::Span;
+use rms_model::{Inventory, JobId, Outcome, Span, Time};
+use test_kit::for_seeds;
 
-use super::World;
+use super::{NullJournal, World};
 use crate::Event;
+use crate::plan::{Scope, plan};
+use crate::state::job::Job;
 
 /// Behind the head of the queue a job keeps its better, later size. That others are only assumed to be before it there
 /// does not let it start in its worse one: a query for estimates must not change what a pass decides.
@@ -56,4 +59,47 @@ fn under_conservative_who_waits_for_a_late_job_keeps_its_turn() {
         assert_eq!(world.line(next).state, JobState::Started, "{allocation}");
         assert_eq!(estimate(&mut world, last), world.now + Span::from_secs(100), "{allocation}");
     }
+}
+
+/// After each pass a search of all jobs moves nobody: whom the pass has skipped could not have started earlier.
+#[test]
+fn whom_a_conservative_pass_skips_could_not_start_earlier() {
+    for_seeds("whom_a_conservative_pass_skips_could_not_start_earlier", 15, |dice| {
+        let mut world = World::new();
+        for (key, value) in
+            [("policy", "conservative"), ("allocation", "cores"), ("fair_start", "0s"), ("resched_timer", "0s")]
+        {
+            world.set(key, value);
+        }
+        for node in 0..12 {
+            world.joins(&format!("n{node}"), Inventory { cores: 8, cpus: 8, ..Inventory::default() }, Vec::new());
+        }
+        for turn in 0..60 {
+            for _ in 0..if turn == 0 { 40 } else { dice.number(0, 2) } {
+                let (nodes, cpus, wall) = (dice.number(1, 3), dice.number(1, 8), dice.number(10, 900).into());
+                world.submit_with(|submission| {
+                    submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(wall)) }];
+                    (submission.n_tasks, submission.cpus_per_task) = (Some(nodes), cpus);
+                });
+            }
+            let ends = |(job, entry): (&JobId, &Job)| Some((entry.started()?.at + entry.started()?.request.wall, *job));
+            let mut ends: Vec<(Time, JobId)> = world.rms.state().jobs().iter().filter_map(ends).collect();
+            ends.sort_unstable();
+            let Some((first, at_its_wall)) = ends.first().copied() else { break };
+            let early = dice.number(0, 1) == 0;
+            let job = if early { ends[dice.below(ends.len() as u64) as usize].1 } else { at_its_wall };
+            world.now = if early { first.min(world.now + Span::from_secs(dice.number(1, 20).into())) } else { first };
+            for (_, job) in ends.into_iter().filter(|(end, due)| *end <= world.now || *due == job) {
+                let (run, outcome) = (world.rms.state().jobs()[&job].run, Outcome::Completed);
+                let done = world.rms.handle(world.now, Event::ApplicationDone { job, run, outcome });
+                let Ok(_) = done.commit(&mut NullJournal);
+            }
+            world.event(Event::Tick);
+            let state = world.rms.state();
+            for placement in plan(state, world.now, Scope::Starts).placements {
+                let promised = state.demand(placement.job).and_then(|(_, demand)| demand.promised);
+                assert_eq!(placement.outcome.later(), promised, "turn {turn}, job {}", placement.job);
+            }
+        }
+    });
 }
