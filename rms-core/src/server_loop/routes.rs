@@ -123,9 +123,15 @@ impl Routes {
         self.messages.clear();
     }
 
-    /// Sends the effects of durable facts.
+    /// Sends the effects of durable facts. Of the desired states of a node only the last is sent, as each is complete.
     pub(super) fn release(&mut self, effects: Vec<Effect>) {
-        for effect in effects {
+        let mut nodes = BTreeSet::new();
+        let mut is_newest = |effect: &Effect| match effect {
+            Effect::Desire { node, .. } => nodes.insert(node.clone()),
+            _other => true,
+        };
+        let effects: Vec<Effect> = effects.into_iter().rev().filter(|effect| is_newest(effect)).collect();
+        for effect in effects.into_iter().rev() {
             self.release_one(effect);
         }
         for ticket in std::mem::take(&mut self.messages) {

@@ -181,6 +181,21 @@ fn what_could_wait_and_was_not_taken_is_tried_again_when_it_is_time() {
 }
 
 #[test]
+fn a_node_is_sent_one_desired_state_a_batch() {
+    let mut driver = Driver::new();
+    let (first, second) = (driver.submitted(), driver.submitted());
+    let status = JobStatus::Ended { at: driver.now, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() };
+    // The batch ends the first job and starts the second one.
+    let sent = driver.reports(1, first, status);
+    let states = sent.into_iter().filter_map(|outbound| match outbound {
+        Outbound::Desire { link: LinkId(1), desired } => Some(desired.jobs),
+        _ => None,
+    });
+    let jobs: Vec<Vec<JobId>> = states.map(|jobs| jobs.iter().map(|job| job.job).collect()).collect();
+    assert_eq!(jobs, [[second]]);
+}
+
+#[test]
 fn a_late_word_over_an_older_link_counts_nothing() {
     let mut driver = Driver::new();
     let sent = driver.connects(2);

@@ -191,12 +191,14 @@ impl WriteHalf {
         // A new link is sent all revocations so far.
         revocations.mark_changed();
         loop {
-            // Nothing is sent within the select: a cancelled send would leave half a frame on the channel.
+            // Nothing is sent within the select: a cancelled send would leave half a frame on the channel. The job that a
+            // signal is for may stand in the desired state that has not been sent yet.
             let next = tokio::select! {
+                biased;
+                Ok(()) = desired.changed() => Next::Desire,
                 Some(answer) = self.answers.recv() => Next::Send(answer),
                 Some(order) = signals.recv() => Next::Signal(order),
                 Ok(()) = revocations.changed() => Next::Revoked,
-                Ok(()) = desired.changed() => Next::Desire,
                 _ = self.link.closed() => return,
             };
             let sent = match next {
