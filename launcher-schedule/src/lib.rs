@@ -21,7 +21,7 @@
 //! assert_eq!(proposal.request.nodes[&cluster], 5);
 //! assert_eq!(proposal.start, Time::from_secs(2));
 //! assert_eq!(proposal.completion(), Time::from_secs(3));
-//! # Ok::<(), launcher_schedule::moldable::NoFraction>(())
+//! # Ok::<(), launcher_schedule::moldable::FractionError>(())
 //! ```
 
 #![warn(missing_docs)]

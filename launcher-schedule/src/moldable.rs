@@ -116,7 +116,7 @@ pub struct Amdahl {
 /// Why a number is not a valid parallel fraction of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{numerator}/{denominator} is not a part: write a fraction from 0 to 1")]
-pub struct NoFraction {
+pub struct FractionError {
     numerator: u32,
     denominator: u32,
 }
@@ -127,9 +127,9 @@ impl Amdahl {
     ///
     /// # Errors
     /// The fraction is more than 1, or its denominator is 0.
-    pub fn new(numerator: u32, denominator: u32, on_one: BTreeMap<ClusterId, Span>) -> Result<Amdahl, NoFraction> {
+    pub fn new(numerator: u32, denominator: u32, on_one: BTreeMap<ClusterId, Span>) -> Result<Amdahl, FractionError> {
         if denominator == 0 || numerator > denominator {
-            return Err(NoFraction { numerator, denominator });
+            return Err(FractionError { numerator, denominator });
         }
         Ok(Amdahl { parallel: u64::from(numerator), whole: u64::from(denominator), on_one })
     }
@@ -155,7 +155,7 @@ pub struct Downey {
 
 /// Why numbers are not valid in Downey's model.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum NoDowney {
+pub enum DowneyError {
     /// The average parallelism.
     #[error("an average parallelism of {0} is not possible: write a number of at least 1")]
     Average(f64),
@@ -167,12 +167,12 @@ pub enum NoDowney {
 impl Downey {
     /// # Errors
     /// An average parallelism below 1 or a negative sigma.
-    pub fn new(average: f64, sigma: f64, on_one: BTreeMap<ClusterId, Span>) -> Result<Downey, NoDowney> {
+    pub fn new(average: f64, sigma: f64, on_one: BTreeMap<ClusterId, Span>) -> Result<Downey, DowneyError> {
         if !(average >= 1.0 && average.is_finite()) {
-            return Err(NoDowney::Average(average));
+            return Err(DowneyError::Average(average));
         }
         if !(sigma >= 0.0 && sigma.is_finite()) {
-            return Err(NoDowney::Sigma(sigma));
+            return Err(DowneyError::Sigma(sigma));
         }
         Ok(Downey { average, sigma, on_one })
     }

@@ -49,9 +49,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
         tokio::time::sleep(Duration::from_millis(50)).await;
         while let Some(change) = resizing.breakpoint().await? {
             match change {
-                Change::Came(came) => {
+                Change::Added(added) => {
                     negotiator.write_hostfile("nodes", HostfileStyle::Names)?;
-                    println!("generation {}: grown to {}", came.holding.generation, names(&negotiator));
+                    println!("generation {}: grown to {}", added.holding.generation, names(&negotiator));
                 }
                 Change::Leave(leave) => {
                     println!("leaves {}", leave.names().join(" "));

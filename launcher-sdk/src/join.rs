@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use rms_model::{Identity, Role};
-use rms_wire::{Credentials, JoinError, Joiner, LinkError, TokenText};
+use rms_wire::{Credentials, Joiner, LinkError, TokenText};
 use thiserror::Error;
 
 use crate::dir::{CONFIG_FILE, ClientConfig, DirError, is_there};
 
 /// Why a token could not be turned into a client directory.
 #[derive(Debug, Error)]
-pub enum JoinFailure {
+pub enum JoinError {
     /// The directory is a client directory of another cluster.
     #[error("{} is the way of {who} to another cluster (deployment {deployment})", dir.display())]
     Taken {
@@ -29,7 +29,7 @@ pub enum JoinFailure {
     Address(#[from] LinkError),
     /// The server gave no certificate.
     #[error(transparent)]
-    Join(#[from] JoinError),
+    Join(#[from] rms_wire::JoinError),
     /// The directory cannot be written.
     #[error(transparent)]
     Dir(#[from] DirError),
@@ -41,15 +41,15 @@ pub enum JoinFailure {
 /// another cluster.
 ///
 /// # Errors
-/// See [`JoinFailure`]; the token is not used up if the directory is taken.
-pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identity, JoinFailure> {
+/// See [`JoinError`]; the token is not used up if the directory is taken.
+pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identity, JoinError> {
     // Credentials that cannot be used need not be kept.
     let old = if is_there(&dir.join(CONFIG_FILE))? { Credentials::load(dir).ok() } else { None };
     let old = match old {
         Some(old) if old.trusts(token.fingerprint()) => Some(old),
         Some(old) if !replace => {
             let (who, deployment) = (old.identity().clone(), old.deployment().to_owned());
-            return Err(JoinFailure::Taken { dir: dir.to_owned(), who, deployment });
+            return Err(JoinError::Taken { dir: dir.to_owned(), who, deployment });
         }
         Some(_) | None => None,
     };
@@ -60,7 +60,7 @@ pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identi
     let identity = joined.credentials.identity().clone();
     match identity.role {
         Role::User | Role::Admin => {}
-        Role::Server | Role::Agent | Role::Job => return Err(JoinFailure::WrongRole(identity)),
+        Role::Server | Role::Agent | Role::Job => return Err(JoinError::WrongRole(identity)),
     }
     let unsaved = |source| DirError::Credentials { dir: dir.to_owned(), source };
     joined.credentials.save(dir).map_err(unsaved)?;

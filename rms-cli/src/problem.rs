@@ -1,6 +1,6 @@
 //! Turns the errors of the parts into the one form in which commands fail.
 
-use launcher_sdk::{CallError, ConnectError, JoinFailure};
+use launcher_sdk::{CallError, ConnectError, JoinError};
 use rms_model::error::chain;
 use rms_model::hostlist::HostlistError;
 
@@ -43,18 +43,18 @@ impl From<CallError> for Failure {
     }
 }
 
-impl From<JoinFailure> for Failure {
-    fn from(error: JoinFailure) -> Failure {
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Failure {
         let (kind, hint) = match &error {
-            JoinFailure::Taken { .. } => {
+            JoinError::Taken { .. } => {
                 ("taken", Some("name another directory with --dir, or give this one up with --replace"))
             }
-            JoinFailure::WrongRole(_) => {
+            JoinError::WrongRole(_) => {
                 ("wrong_role", Some("an admin makes one with 'rms token create --role user --name NAME'"))
             }
-            JoinFailure::Address(_) => ("unreachable", Some("the token names the server's address after the '@'")),
-            JoinFailure::Join(_) => ("join", None),
-            JoinFailure::Dir(_) => ("client_dir", None),
+            JoinError::Address(_) => ("unreachable", Some("the token names the server's address after the '@'")),
+            JoinError::Join(_) => ("join", None),
+            JoinError::Dir(_) => ("client_dir", None),
         };
         let failure = Failure::new(kind, chain(&error));
         match hint {

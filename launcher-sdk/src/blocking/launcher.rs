@@ -7,7 +7,7 @@ use rms_model::{JobId, Outcome, Request, Slice, Time};
 
 use super::Client;
 use crate::error::CallError;
-use crate::launcher::{self, Launcher, LauncherError, News, Subscription, Traffic};
+use crate::launcher::{self, Event, Launcher, LauncherError, Subscription, Traffic};
 
 impl Client {
     /// As [`launcher::run`]: subscribes an application and drives it to its end.
@@ -127,11 +127,11 @@ impl Session<'_> {
         self.client.runtime.block_on(self.session.finish(tag, code))
     }
 
-    /// As [`launcher::Session::next`]: waits for the next news; `None` after the end.
+    /// As [`launcher::Session::next`]: waits for the next event; `None` after the end.
     ///
     /// # Errors
     /// As [`launcher::Session::next`].
-    pub fn wait(&mut self) -> Result<Option<News>, CallError> {
+    pub fn wait(&mut self) -> Result<Option<Event>, CallError> {
         self.client.runtime.block_on(self.session.next())
     }
 
@@ -139,7 +139,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`launcher::Session::next`].
-    pub fn wait_at_most(&mut self, limit: Duration) -> Result<Option<Option<News>>, CallError> {
+    pub fn wait_at_most(&mut self, limit: Duration) -> Result<Option<Option<Event>>, CallError> {
         let next = async { tokio::time::timeout(limit, self.session.next()).await.ok().transpose() };
         self.client.runtime.block_on(next)
     }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Subscription;
 use super::program::Program;
 use super::seen::Seen;
-use super::session::{News, Session};
+use super::session::{Event, Session};
 use super::wanted::Wanted;
 use crate::client::Client;
 use crate::client::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
@@ -406,9 +406,9 @@ impl<'a, L: Launcher> Driver<'a, L> {
         }
         loop {
             let next = tokio::select! {
-                // News come first: a start makes a computation useless.
+                // Events come first: a start makes a computation useless.
                 biased;
-                news = self.session.next() => Next::News(news?),
+                event = self.session.next() => Next::Event(event?),
                 code = used(&mut self.using) => Next::Used(code),
                 request = computed(&mut self.computing) => Next::Computed(request),
             };
@@ -427,11 +427,11 @@ impl<'a, L: Launcher> Driver<'a, L> {
                         self.view_changed(false).await?;
                     }
                 }
-                Next::News(Some(News::View { asks_clusters })) => self.view_changed(asks_clusters).await?,
-                Next::News(Some(News::Started(grant))) => self.started(*grant).await?,
-                Next::News(Some(News::Ended(outcome))) => return Ok(outcome),
-                Next::News(Some(News::Replaced)) => return Err(LauncherError::Replaced(self.job)),
-                Next::News(None) => return Err(LauncherError::Call(CallError::Unexpected)),
+                Next::Event(Some(Event::View { asks_clusters })) => self.view_changed(asks_clusters).await?,
+                Next::Event(Some(Event::Started(grant))) => self.started(*grant).await?,
+                Next::Event(Some(Event::Ended(outcome))) => return Ok(outcome),
+                Next::Event(Some(Event::Replaced)) => return Err(LauncherError::Replaced(self.job)),
+                Next::Event(None) => return Err(LauncherError::Call(CallError::Unexpected)),
             }
         }
     }
@@ -474,7 +474,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
         let tag = self.next_tag();
         match self.session.request_seen(tag, version, wanted.clone()).await {
             Ok(()) => self.requested = Some(wanted),
-            // The application has started meanwhile, with the request before: the news is on its way.
+            // The application has started meanwhile, with the request before: that event is on its way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
             Err(CallError::Refused(refused)) if refused.kind == RATE_LIMIT => return Err(refused.into()),
             Err(CallError::Refused(refused)) => self.launcher.on_refused(&wanted.request, refused)?,
@@ -534,7 +534,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
     async fn send_finish(&mut self) -> Result<(), LauncherError> {
         let Some((tag, code)) = self.finish else { return Ok(()) };
         match self.session.finish(tag, code).await {
-            // The application has ended already: the news is on its way.
+            // The application has ended already: that event is on its way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => Ok(()),
             finished => Ok(finished?),
         }
@@ -581,7 +581,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
 }
 
 enum Next {
-    News(Option<News>),
+    Event(Option<Event>),
     Used(i32),
     Computed(Option<Wanted>),
 }

@@ -60,11 +60,11 @@ mod wanted;
 
 pub use drive::{Action, Choice, Computing, Launcher, LauncherError, Start, Using, resume, run};
 pub use program::Program;
-pub use ready::{Model, NoModel, Planned, Walls, cem, iterative, linked, moldable, moldable_cores, planned, rigid};
+pub use ready::{Model, ModelError, Planned, Walls, cem, iterative, linked, moldable, moldable_cores, planned, rigid};
 pub use rms_api::subscription::{
     ClusterInfo, ClusterInfos, ClusterLink, Filter, Grant, GrantedNode, Launchable, LauncherView, SliceView,
     Subscription, Tag,
 };
-pub use seen::{Kept, Seen};
-pub use session::{News, Session, Traffic};
+pub use seen::{OwnedSeen, Seen};
+pub use session::{Event, Session, Traffic};
 pub use wanted::Wanted;

@@ -11,7 +11,9 @@ use super::drive::{Action, Choice, Launcher, Start};
 use super::seen::Seen;
 use crate::schedule::cem::{self as several, NodeCounts, Selection};
 use crate::schedule::linked::{Link, Linked, Turns};
-use crate::schedule::moldable::{self as sizes, Amdahl, Downey, NoDowney, NoFraction, Shape, Sizes, Table, WallTime};
+use crate::schedule::moldable::{
+    self as sizes, Amdahl, Downey, DowneyError, FractionError, Shape, Sizes, Table, WallTime,
+};
 use crate::schedule::{self, Proposal};
 
 /// A launcher made of two functions: one computes the request and may take long, one says what to do with the nodes.
@@ -168,16 +170,16 @@ pub enum Model {
 
 /// Why numbers do not describe a model of an application.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum NoModel {
+pub enum ModelError {
     /// A part must be from 0 to 1.
     #[error("{0} is no part: write a number from 0 to 1, like 0.95")]
     Part(f64),
     /// The fraction is more than 1.
     #[error(transparent)]
-    Fraction(#[from] NoFraction),
+    Fraction(#[from] FractionError),
     /// Downey's parameters.
     #[error(transparent)]
-    Downey(#[from] NoDowney),
+    Downey(#[from] DowneyError),
     /// A table without sizes, or with a size of 0.
     #[error("a table needs at least one size, and no size of 0 nodes")]
     Table,
@@ -192,9 +194,9 @@ impl Model {
     ///
     /// # Errors
     /// `parallel` is not between 0 and 1.
-    pub fn amdahl(parallel: f64, on_one: Walls) -> Result<Model, NoModel> {
+    pub fn amdahl(parallel: f64, on_one: Walls) -> Result<Model, ModelError> {
         if !(0.0..=1.0).contains(&parallel) {
-            return Err(NoModel::Part(parallel));
+            return Err(ModelError::Part(parallel));
         }
         let numerator = (parallel * f64::from(PARTS)).round() as u32;
         Ok(Model::Amdahl { numerator, denominator: PARTS, on_one })
@@ -204,7 +206,7 @@ impl Model {
     ///
     /// # Errors
     /// The average is below 1, or sigma is negative.
-    pub fn downey(average: f64, sigma: f64, on_one: Walls) -> Result<Model, NoModel> {
+    pub fn downey(average: f64, sigma: f64, on_one: Walls) -> Result<Model, ModelError> {
         Downey::new(average, sigma, BTreeMap::new())?;
         Ok(Model::Downey { average, sigma, on_one })
     }
@@ -213,9 +215,9 @@ impl Model {
     ///
     /// # Errors
     /// There is no size, or a size of 0 nodes.
-    pub fn table(walls: BTreeMap<u32, Span>) -> Result<Model, NoModel> {
+    pub fn table(walls: BTreeMap<u32, Span>) -> Result<Model, ModelError> {
         let is_usable = !walls.is_empty() && !walls.contains_key(&0);
-        if is_usable { Ok(Model::Table(walls)) } else { Err(NoModel::Table) }
+        if is_usable { Ok(Model::Table(walls)) } else { Err(ModelError::Table) }
     }
 
     /// Returns the size and the cluster that complete first; `None` if no cluster has enough nodes.

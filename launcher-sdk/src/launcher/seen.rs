@@ -93,22 +93,22 @@ impl<'a> Seen<'a> {
     }
 
     /// Returns an owned copy, for a computation on another thread; profiles are shared, not copied.
-    pub fn keep(&self) -> Kept {
+    pub fn keep(&self) -> OwnedSeen {
         let (view, infos) = (self.view.clone(), self.infos.clone());
-        Kept { now: self.now, view, infos, requested: self.requested.cloned() }
+        OwnedSeen { now: self.now, view, infos, requested: self.requested.cloned() }
     }
 }
 
 /// An owned copy of what a launcher [has seen](Seen::keep).
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct OwnedSeen {
     now: Time,
     view: LauncherView,
     infos: ClusterInfos,
     requested: Option<Wanted>,
 }
 
-impl Kept {
+impl OwnedSeen {
     /// Borrows it as a [`Seen`].
     pub fn seen(&self) -> Seen<'_> {
         Seen { requested: self.requested.as_ref(), ..Seen::new(self.now, &self.view, &self.infos) }

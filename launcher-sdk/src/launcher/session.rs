@@ -1,4 +1,4 @@
-//! The channel of a launcher to the server, for one application: a method for each call, and the server's news.
+//! The channel of a launcher to the server, for one application: a method for each call, and the server's events.
 
 use rms_api::Refused;
 use std::time::Instant;
@@ -15,16 +15,16 @@ use super::wanted::Wanted;
 use crate::client::Client;
 use crate::error::CallError;
 
-/// News that the server sends to a launcher unasked.
+/// An event that the server sends to a launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Event {
     /// The [view](Session::view) has changed (001: changeNotify). Changes that came together are reported once.
     View {
         /// What [`Session::clusters`] returns has changed, too.
         asks_clusters: bool,
     },
     /// The request with [`Grant::tag`] was granted (001: startNotify). [Launch](Session::launch) or
-    /// [accept](Session::accept) before [`Grant::answer_until`]. A session that attaches after the start gets this news, too.
+    /// [accept](Session::accept) before [`Grant::answer_until`]. A session that attaches after the start gets this event, too.
     Started(Box<Grant>),
     /// The application has ended; nothing comes after this.
     Ended(Outcome),
@@ -58,22 +58,22 @@ pub struct Session {
     /// When the newest view was received, by our own clock.
     viewed: Instant,
     parts: ViewParts,
-    unread_news: UnreadNews,
+    unread: UnreadEvents,
 }
 
-/// News that the launcher has not read yet.
+/// Events that the launcher has not read yet.
 #[derive(Debug, Default)]
-struct UnreadNews {
+struct UnreadEvents {
     started: Option<Box<Grant>>,
     /// The view has changed, and whether the clusters have changed, too.
     view: Option<bool>,
-    last: Option<News>,
+    last: Option<Event>,
     is_over: bool,
 }
 
 impl Session {
     /// Subscribes an application (001: subscribe); when this returns it is in the system, durably. Its first view follows
-    /// at once, as [`News::View`].
+    /// at once, as [`Event::View`].
     ///
     /// # Errors
     /// As every call. Refused: invalid names, clusters that do not exist, a system that is full.
@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// Attaches to an application again, after the session before has broken or the launcher was restarted. A session
-    /// that is still open gets [`News::Replaced`]. The whole view follows, and the start if there was one.
+    /// that is still open gets [`Event::Replaced`]. The whole view follows, and the start if there was one.
     ///
     /// # Errors
     /// As every call. Refused: an application that has ended (`no_such_job`) or belongs to another user (`not_your_job`).
@@ -107,7 +107,7 @@ impl Session {
             view: LauncherView::default(),
             viewed: Instant::now(),
             parts: ViewParts::new(),
-            unread_news: UnreadNews::default(),
+            unread: UnreadEvents::default(),
         };
         match session.call(call).await? {
             LauncherAnswer::Subscribed { job, request_until } => {
@@ -130,7 +130,7 @@ impl Session {
     }
 
     /// The view as last received (001, §5.1): the nodes of each cluster that may be used, and how many of them are busy
-    /// when. Before the first [`News::View`] it is empty.
+    /// when. Before the first [`Event::View`] it is empty.
     pub fn view(&self) -> &LauncherView {
         &self.view
     }
@@ -202,7 +202,7 @@ impl Session {
     }
 
     /// Ends the application (001: done) with this exit code; processes that still run are ended. Before a start, this
-    /// withdraws the application. [`News::Ended`] follows.
+    /// withdraws the application. [`Event::Ended`] follows.
     ///
     /// # Errors
     /// As every call.
@@ -210,16 +210,16 @@ impl Session {
         self.order(LauncherCall::Finish { job: self.job, tag, code }).await
     }
 
-    /// Waits for the next news: a start comes before a view, the end comes last. `None` after the end. Cancel safe.
+    /// Waits for the next event: a start comes before a view, the end comes last. `None` after the end. Cancel safe.
     ///
     /// # Errors
     /// [`CallError::Interrupted`]: the connection is lost, and [attaching](Session::attach) again may help.
-    pub async fn next(&mut self) -> Result<Option<News>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<Event>, CallError> {
         loop {
-            if let Some(news) = self.unread_news.take() {
-                return Ok(Some(news));
+            if let Some(event) = self.unread.take() {
+                return Ok(Some(event));
             }
-            if self.unread_news.is_over {
+            if self.unread.is_over {
                 return Ok(None);
             }
             let told = self.receive().await?;
@@ -257,7 +257,7 @@ impl Session {
     async fn receive(&mut self) -> Result<LauncherTold, CallError> {
         match self.receiver.recv::<LauncherTold>().await {
             Ok(Some(told)) => Ok(told),
-            Ok(None) if self.unread_news.last.is_some() || self.unread_news.is_over => {
+            Ok(None) if self.unread.last.is_some() || self.unread.is_over => {
                 let message = "the application has left, or another launcher serves it";
                 Err(CallError::Refused(Refused::new("wrong_state", message)))
             }
@@ -266,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Stores news; returns an answer to the caller.
+    /// Stores an event; returns an answer to the caller.
     fn take(&mut self, told: LauncherTold) -> Result<Option<Answered>, CallError> {
         match told {
             LauncherTold::Answer { seq, answer } => {
@@ -277,24 +277,24 @@ impl Session {
                 if let Some(change) = whole.map_err(|wrong| CallError::Interrupted(wrong.into()))? {
                     let asks_clusters = self.view.apply(change);
                     self.viewed = Instant::now();
-                    *self.unread_news.view.get_or_insert(false) |= asks_clusters;
+                    *self.unread.view.get_or_insert(false) |= asks_clusters;
                 }
             }
-            LauncherTold::Started(grant) => self.unread_news.started = Some(grant),
-            LauncherTold::Ended { outcome } => self.unread_news.last = Some(News::Ended(outcome)),
-            LauncherTold::Replaced => self.unread_news.last = Some(News::Replaced),
+            LauncherTold::Started(grant) => self.unread.started = Some(grant),
+            LauncherTold::Ended { outcome } => self.unread.last = Some(Event::Ended(outcome)),
+            LauncherTold::Replaced => self.unread.last = Some(Event::Replaced),
         }
         Ok(None)
     }
 }
 
-impl UnreadNews {
-    fn take(&mut self) -> Option<News> {
+impl UnreadEvents {
+    fn take(&mut self) -> Option<Event> {
         if let Some(grant) = self.started.take() {
-            return Some(News::Started(grant));
+            return Some(Event::Started(grant));
         }
         if let Some(asks_clusters) = self.view.take() {
-            return Some(News::View { asks_clusters });
+            return Some(Event::View { asks_clusters });
         }
         let last = self.last.take();
         self.is_over |= last.is_some();

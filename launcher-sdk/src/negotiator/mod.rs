@@ -28,7 +28,7 @@
 //!     // … compute …
 //!     while let Some(change) = resizing.breakpoint().await? {
 //!         match change {
-//!             Change::Came(came) => println!("{} nodes more: start processes there", came.nodes.len()),
+//!             Change::Added(added) => println!("{} nodes more: start processes there", added.nodes.len()),
 //!             Change::Leave(leave) => {
 //!                 println!("move away from {:?}", leave.names());
 //!                 leave.done().await?;
@@ -82,7 +82,7 @@ pub use negotiation::{
     Side, Sizes, Template, Terms,
 };
 pub use policy::{Decision, Policy, within};
-pub use resizing::{Came, Change, Leave, Resizing};
+pub use resizing::{Added, Change, Leave, Resizing};
 pub use rms_api::answer::{StageLine, Stages};
 pub use rms_api::negotiate::{HeldNode, Holding, Keeps};
 pub use want::Want;

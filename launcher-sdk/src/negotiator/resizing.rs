@@ -29,7 +29,7 @@ pub struct Resizing {
 #[derive(Debug)]
 pub enum Change {
     /// Processes can be placed on these nodes.
-    Came(Came),
+    Added(Added),
     /// Nodes are to be left.
     Leave(Leave),
     /// Nodes are gone with all that ran there: go on without them. Either they are lost, which is reported only to
@@ -38,9 +38,9 @@ pub enum Change {
     Lost(Vec<HeldNode>),
 }
 
-/// Nodes have come.
+/// Nodes that the application has got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct Added {
     /// The new ones.
     pub nodes: Vec<HeldNode>,
     /// All that the application holds now.
@@ -107,10 +107,10 @@ impl Resizing {
     }
 
     /// Reports the nodes that are new to the application.
-    fn push_came(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
+    fn push_added(&mut self, mut nodes: Vec<HeldNode>, holding: &Holding) {
         nodes.retain(|node| self.known.insert(node.node, node.clone()).is_none());
         if !nodes.is_empty() {
-            self.waiting.push_back(Change::Came(Came { nodes, holding: holding.clone() }));
+            self.waiting.push_back(Change::Added(Added { nodes, holding: holding.clone() }));
         }
     }
 
@@ -130,7 +130,7 @@ impl Resizing {
         let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
         let staying: Vec<HeldNode> = staying.filter_map(|node| self.known.remove(&node)).collect();
         let is_held = |node: &HeldNode| holding.nodes.iter().any(|held| held.node == node.node);
-        self.push_came(staying.into_iter().filter(is_held).collect(), holding);
+        self.push_added(staying.into_iter().filter(is_held).collect(), holding);
     }
 
     /// Handles a changed holding. It is the only report of nodes that others have asked for, or that came and went with
@@ -148,12 +148,12 @@ impl Resizing {
             self.waiting.push_back(Change::Lost(lost));
         }
         let can_be_used = |node: &&HeldNode| !node.is_departing && !node.is_coming;
-        self.push_came(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
+        self.push_added(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
     }
 
     fn handle(&mut self, event: Event) -> Result<(), NegotiatorError> {
         match event {
-            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.push_came(nodes, &holding),
+            Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.push_added(nodes, &holding),
             Event::Holding(holding) => self.holding_changed(&holding),
             Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_nodes() > 0 => {
                 self.push_leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);

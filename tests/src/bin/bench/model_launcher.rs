@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use experiments::delegated::{self, Application, Mix, Model, Platform};
-use launcher_sdk::launcher::{News, Session, Subscription, Tag, Traffic};
+use launcher_sdk::launcher::{Event, Session, Subscription, Tag, Traffic};
 use launcher_sdk::schedule::{Proposal, Sight, cem, moldable};
 use launcher_sdk::{CallError, Client};
 use nix::time::{ClockId, clock_gettime};
@@ -73,10 +73,10 @@ impl Launcher<'_> {
     /// What went over the session, and whether the wall time was over before the application was.
     async fn live(mut self) -> Result<(Traffic, bool)> {
         let mut is_late = false;
-        while let Some(news) = self.session.next().await? {
-            match news {
-                News::View { asks_clusters: _ } => self.choose().await?,
-                News::Started(grant) => {
+        while let Some(event) = self.session.next().await? {
+            match event {
+                Event::View { asks_clusters: _ } => self.choose().await?,
+                Event::Started(grant) => {
                     let accepted = self.session.accept(grant.tag).await;
                     let wall = Span::from_millis(grant.request.wall.as_millis() * self.scale);
                     tokio::time::sleep(scaled(self.application.execution.of(wall), self.scale)).await;
@@ -86,12 +86,12 @@ impl Launcher<'_> {
                         break;
                     }
                 }
-                News::Ended(outcome) => match outcome {
+                Event::Ended(outcome) => match outcome {
                     rms_model::Outcome::Completed => {}
                     rms_model::Outcome::WallTime => is_late = true,
                     other => bail!("the application {other}"),
                 },
-                News::Replaced => bail!("another launcher serves the application"),
+                Event::Replaced => bail!("another launcher serves the application"),
             }
         }
         Ok((self.session.traffic(), is_late))
