@@ -361,12 +361,18 @@ impl<'a> Mates<'a> {
         }
     }
 
-    /// Returns whether these can be the mates of the guest, beside `n_others` other nodes. They cannot if it wants
-    /// neighbours and other nodes lie between them.
+    /// Returns whether these can be the mates of the guest, beside `n_others` other nodes. They cannot if two of them
+    /// run on the same shared node, which the guest needs once, or if it wants neighbours and other nodes lie between
+    /// them.
     fn are_together(&self, guest: Guest<'_>, n_others: u32, mates: &[&Offered<'_>], pass: &Pass<'_>) -> bool {
+        let are_apart = |cluster: &ClusterId| {
+            let n_lent: u32 = mates.iter().map(|(mate, _)| mate.lender.n_nodes).sum();
+            mates.len() == 1 || !self.state.is_shared(*cluster) || self.nodes_of(mates).len() == n_lent as usize
+        };
         let is_window =
             |cluster: &ClusterId| pass.windows_around(*cluster, &self.nodes_of(mates), n_others).next().is_some();
-        !guest.spec.resources.contiguous || guest.request.nodes.keys().all(is_window)
+        guest.request.nodes.keys().all(are_apart)
+            && (!guest.spec.resources.contiguous || guest.request.nodes.keys().all(is_window))
     }
 
     fn nodes_of(&self, mates: &[&Offered<'_>]) -> BTreeSet<NodeId> {

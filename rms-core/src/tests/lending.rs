@@ -199,6 +199,29 @@ fn a_guest_borrows_cores_for_whole_tasks() {
     assert_eq!((world.cores_on_first(owner), world.cores_on_first(guest)), ("0-1".to_owned(), "2-3".to_owned()));
 }
 
+/// Two mates on one node lend cores of one node, not of two.
+#[test]
+fn a_guest_of_two_nodes_does_not_get_one_node_twice() {
+    let asks = |world: &mut World, n_nodes, mins, cpus, share| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_mins(mins)) }];
+            submission.cpus_per_task = cpus;
+            submission.resources.share = share;
+        })
+    };
+    for shares in [false, true] {
+        let mut world = lending("cores", 2);
+        let first = asks(&mut world, 1, 60, 4, shares);
+        let _mates_on_the_second = [asks(&mut world, 1, 60, 2, true), asks(&mut world, 1, 60, 2, true)];
+        let guest = asks(&mut world, 2, 1, 1, true);
+        assert_eq!(world.is_started(guest), shares, "the first node is lent only if its job shares");
+        if shares {
+            assert_eq!(world.rms.state().jobs()[&guest].nodes(), [NodeId(1), NodeId(2)]);
+            assert!(world.lender_of(guest).contains(&first));
+        }
+    }
+}
+
 #[test]
 fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
     // An owner of a whole node, and guests that request all of one, or a core.
