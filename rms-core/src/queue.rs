@@ -52,7 +52,7 @@ impl Queue<'_> {
             spec.execution.environment = known;
         }
         if test_only {
-            return Ok(self.would_start(now, &spec));
+            return Ok(self.would_start(now, &spec, held));
         }
         quota::check_quota(self.jobs.state(), who, &spec)?;
         self.submit_rates.check(
@@ -72,8 +72,12 @@ impl Queue<'_> {
         Ok(Answer::Submitted { job })
     }
 
-    fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec) -> Answer {
+    fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec, held: bool) -> Answer {
         let state = self.jobs.state();
+        if held {
+            let reason = Some(Reason::Held { by: spec.owner.0.clone() });
+            return Answer::WouldStart { request: spec.options[0].clone(), at: None, reason };
+        }
         let is_before = |job: &JobId| state.jobs()[job].spec.priority >= spec.priority;
         let n_before = || state.demands().filter(|(job, _)| is_before(job)).count() as u32;
         if let Some((depth, n_before)) = state.depth().map(|depth| (depth, n_before()))
@@ -92,7 +96,10 @@ impl Queue<'_> {
             }
         };
         let request = placed.request().unwrap_or(&spec.options[0]).clone();
-        Answer::WouldStart { request, at: placed.estimate(now), reason }
+        // Until its begin the job is not in the queue.
+        let (at, begin) = (placed.estimate(now), spec.begin.unwrap_or(now));
+        let reason = if at.is_some_and(|at| at < begin) { Some(Reason::NotBefore { at: begin }) } else { reason };
+        Answer::WouldStart { request, at: at.map(|at| at.max(begin)), reason }
     }
 
     /// Calls `act` for each selected job that the caller may touch.

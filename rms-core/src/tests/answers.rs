@@ -36,6 +36,27 @@ fn each_job_beyond_the_depth_is_told_its_own_place() {
     assert!(would_start(1).0, "it would be the first of the queue");
 }
 
+#[test]
+fn a_job_would_start_neither_held_nor_before_its_begin() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    let running = world.submit(1, 60, &[]);
+    let (soon, late) = (world.now + Span::from_secs(30), world.now + Span::from_secs(90));
+    let mut would_start = |begin, hold| {
+        let who = Identity::new(Role::Admin, "root").expect("a plain name");
+        let submission = Submission { test_only: true, begin, hold, ..world.submission() };
+        match world.ask_as(who, Call::Submit(Box::new(submission))).expect("it is possible") {
+            Answer::WouldStart { at, reason, .. } => (at, reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let held = Some(Reason::Held { by: "root".to_owned() });
+    assert_eq!(would_start(None, true), (None, held));
+    assert_eq!(would_start(Some(late), false), (Some(late), Some(Reason::NotBefore { at: late })));
+    let (at, reason) = would_start(Some(soon), false);
+    assert!(at.is_some_and(|at| at > soon) && matches!(reason, Some(Reason::Blocked { .. })), "{running} runs");
+}
+
 /// The view shows what the started job holds for its minute, and the first of the queue after it; not what is behind
 /// the second.
 #[test]
