@@ -184,6 +184,9 @@ pub struct HeldNode {
     pub address: String,
     /// The CPUs that it has there: all of the node, unless it has given some back.
     pub cpus: u32,
+    /// The cores that it has there; 0 from a server that does not tell, whose nodes have one CPU a core.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub cores: u32,
     /// The memory that it may use there; 0: no limit.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub memory: Mebibytes,
@@ -195,6 +198,13 @@ pub struct HeldNode {
     /// It got this node while running, and the node's agent has not prepared it: nothing can be started there yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_coming: bool,
+}
+
+impl HeldNode {
+    /// The cores that it has there.
+    pub fn n_cores(&self) -> u32 {
+        if self.cores == 0 { self.cpus } else { self.cores }
+    }
 }
 
 /// Notices to the negotiator of an application.

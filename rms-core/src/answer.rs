@@ -25,10 +25,10 @@ use crate::negotiate::{self, Negotiators};
 use crate::plan::{self, Plan};
 use crate::published::Published;
 use crate::rights::{self, admins_only, may_see_secrets};
-use crate::state::State;
 use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
 use crate::state::sharing::Sharing;
+use crate::state::{State, threads_of_core};
 
 /// Answers queries about the state.
 pub(crate) struct Answers<'a> {
@@ -416,8 +416,9 @@ fn cores_lines(state: &State, entry: &Job) -> Vec<CoresLine> {
     let line = |node: &NodeId| {
         let is_in_force = started.evolved.as_ref()?.places.get(node)?.cores?.is_in_force;
         let known = &state.nodes()[node];
-        let all = known.inventory.cpus;
-        Some(CoresLine { node: known.name.clone(), n_cores: started.cores_on(*node, all), all, is_in_force })
+        let n_cpus = started.cores_on(*node, entry.cpus_given(*node, &known.inventory));
+        let n_cores = n_cpus.div_ceil(threads_of_core(&entry.spec, &known.inventory)).min(known.inventory.cores);
+        Some(CoresLine { node: known.name.clone(), n_cores, all: known.inventory.cores, is_in_force })
     };
     started.nodes.iter().filter_map(line).collect()
 }

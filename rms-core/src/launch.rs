@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::effect::Effect;
 use crate::state::job::{Job, Share, Started};
 use crate::state::node::Node;
-use crate::state::{constraint_of, takes_whole_nodes, tasks_per_node};
+use crate::state::{constraint_of, takes_whole_nodes, tasks_per_node, threads_of_core};
 use crate::step::Step;
 
 impl Context {
@@ -104,7 +104,6 @@ impl Context {
     /// The nodes with their blocks of tasks, the first nodes taking one more where it does not divide.
     pub(crate) fn nodes(&self, job: &Job, started: &Started) -> Vec<LaunchNode> {
         let mut first_task = 0;
-        let one_thread_a_core = job.spec.resources.one_thread_a_core;
         let mut nodes = Vec::with_capacity(started.nodes.len());
         let spec = &job.spec;
         // Whoever asked for all cores has the node without a grant, and its agent treats it as all others.
@@ -121,7 +120,7 @@ impl Context {
                 false => started.grants.get(node).cloned(),
             };
             let grant = grant.or_else(|| all_cores(entry));
-            let threads = if one_thread_a_core { 1 } else { entry.inventory.threads_per_core() };
+            let threads = threads_of_core(spec, &entry.inventory);
             let cpus = grant.as_ref().map_or(entry.inventory.cpus, |grant| grant.cores.len() * threads);
             let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));

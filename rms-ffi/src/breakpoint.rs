@@ -307,6 +307,7 @@ mod tests {
             cluster_name: "c".to_owned(),
             address: format!("{name}.example"),
             cpus: 4,
+            cores: 0,
             memory: Default::default(),
             devices: Default::default(),
             is_departing: false,

@@ -72,6 +72,7 @@ mod tests {
             cluster_name: "a".to_owned(),
             address: format!("10.0.0.{idx}:7000"),
             cpus: 4 * idx,
+            cores: 0,
             memory: Default::default(),
             devices: Default::default(),
             is_departing,

@@ -34,6 +34,7 @@ fn holding(generation: u32, n_nodes: u32) -> Holding {
         cluster_name: "a".to_owned(),
         address: "127.0.0.1:1".to_owned(),
         cpus: 4,
+        cores: 0,
         memory: Default::default(),
         devices: Default::default(),
         is_departing: false,

@@ -331,7 +331,7 @@ impl Simple {
             }
             WantedResource::Cores(name) => {
                 let cluster = place(name)?;
-                (Resource::Cores(cluster), least(cluster, &|node| node.cpus.into()))
+                (Resource::Cores(cluster), least(cluster, &|node| node.n_cores().into()))
             }
             WantedResource::Memory(name) => {
                 let cluster = place(name)?;
@@ -387,6 +387,7 @@ mod tests {
             cluster_name: "a".to_owned(),
             address: String::new(),
             cpus: *cpus,
+            cores: 0,
             memory: Mebibytes(u64::from(*cpus) * 100),
             devices: "gpu:a100:2".parse().expect("devices"),
             is_departing: false,

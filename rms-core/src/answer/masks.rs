@@ -67,11 +67,13 @@ impl Answers<'_> {
         if let Some(sharing) = sharing_detail(state, job, now) {
             (lent, borrowed) = (by_node(sharing.lent), by_node(sharing.borrowed));
         }
+        let part_on = |node: NodeId| entry.part_of(node, &state.nodes().get(&node)?.inventory);
         let of_node = |place: LaunchNode| {
             let of = MaskedJob {
                 job,
                 run: entry.run,
-                cores: place.grant.as_ref().map(|grant| grant.cores.clone()),
+                // Without those that it has given back.
+                cores: part_on(place.node).or(place.grant).map(|part| part.cores),
                 n_cpus: place.cpus,
                 one_thread_a_core: entry.spec.resources.one_thread_a_core,
             };

@@ -351,6 +351,7 @@ impl Negotiations<'_> {
                 cluster_name: self.context.state().clusters()[&entry.cluster].clone(),
                 address: entry.address.clone(),
                 cpus: self.cpus_usable(job, *node),
+                cores: self.cores_of(job, *node),
                 is_departing: evolved
                     .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),

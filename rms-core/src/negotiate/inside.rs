@@ -7,8 +7,8 @@ use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, NodeId, Slice, 
 use super::Negotiations;
 use super::answer::Availability;
 use crate::plan;
-use crate::state::constraint_of;
 use crate::state::job::{Phase, Started};
+use crate::state::{constraint_of, threads_of_core};
 
 impl Negotiations<'_> {
     /// Returns how much more the application can get on each node of the item: as much as the node with the least left
@@ -110,18 +110,19 @@ impl Negotiations<'_> {
         }
     }
 
+    /// Returns how many cores of a node the job has.
     pub(super) fn cores_of(&self, job: JobId, node: NodeId) -> u32 {
         let (entry, known) = (&self.context.state().jobs()[&job], &self.context.state().nodes()[&node].inventory);
-        entry.started().map_or(0, |started| started.cores_on(node, entry.cpus_given(node, known)))
+        let n_cpus = entry.started().map_or(0, |started| started.cores_on(node, entry.cpus_given(node, known)));
+        n_cpus.div_ceil(threads_of_core(&entry.spec, known)).min(known.cores)
     }
 
     /// Returns how many CPUs of a node the job's processes may certainly use, without what it lends.
     pub(super) fn cpus_usable(&self, job: JobId, node: NodeId) -> u32 {
         let (entry, known) = (&self.context.state().jobs()[&job], &self.context.state().nodes()[&node].inventory);
         entry.started().map_or(0, |started| {
-            let threads = if entry.spec.resources.one_thread_a_core { 1 } else { known.threads_per_core() };
             let usable = started.cores_usable_on(node, entry.cpus_given(node, known));
-            usable.saturating_sub(started.n_lent_on(node).saturating_mul(threads))
+            usable.saturating_sub(started.n_lent_on(node).saturating_mul(threads_of_core(&entry.spec, known)))
         })
     }
 
@@ -158,7 +159,7 @@ impl Negotiations<'_> {
         let spare = nodes.iter().zip(spare).map(|(node, spare)| {
             let inventory = &state.nodes()[node].inventory;
             match resource {
-                Resource::Cores(_) => self.spare_cpus(job, *node, inventory, &spare).into(),
+                Resource::Cores(_) => self.spare_cores(job, *node, inventory, &spare).into(),
                 Resource::Memory(_) => {
                     let is_alone = state.jobs()[&job].part_of(*node, inventory).is_none();
                     let own = if is_alone {
@@ -175,17 +176,16 @@ impl Negotiations<'_> {
         spare.collect()
     }
 
-    fn spare_cpus(&self, job: JobId, node: NodeId, inventory: &Inventory, spare: &Slice) -> u32 {
+    fn spare_cores(&self, job: JobId, node: NodeId, inventory: &Inventory, spare: &Slice) -> u32 {
         let entry = &self.context.state().jobs()[&job];
-        let threads = if entry.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
         let n_own = entry.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len());
-        let most = (n_own + spare.cores).saturating_mul(threads).min(inventory.cpus);
-        most.saturating_sub(self.cores_of(job, node))
+        (n_own + spare.cores).min(inventory.cores).saturating_sub(self.cores_of(job, node))
     }
 
     /// Returns the spare cores of a node that belongs to one job at a time.
     fn spare_on_own(&self, job: JobId, node: NodeId) -> u32 {
-        let all = self.n_cpus(node);
+        let inventory = &self.context.state().nodes()[&node].inventory;
+        let all = inventory.cpus;
         let others = self.context.state().nodes()[&node].holders.iter().filter(|holder| **holder != job);
         let of_others = others.map(|holder| match self.context.state().jobs().get(holder).map(|entry| &entry.phase) {
             Some(Phase::Started(started)) => started.cores_kept_on(node, all),
@@ -193,11 +193,9 @@ impl Negotiations<'_> {
             Some(Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Ghost(_)) | None => all,
         });
         let of_others = of_others.fold(0, u32::saturating_add);
-        all.saturating_sub(of_others).saturating_sub(self.cores_of(job, node))
-    }
-
-    fn n_cpus(&self, node: NodeId) -> u32 {
-        self.context.state().nodes().get(&node).map_or(0, |entry| entry.inventory.cpus)
+        let n_cores =
+            all.saturating_sub(of_others) / threads_of_core(&self.context.state().jobs()[&job].spec, inventory);
+        n_cores.min(inventory.cores).saturating_sub(self.cores_of(job, node))
     }
 
     /// Returns whether an agent has yet to confirm that the job keeps to its latest grant.
@@ -213,7 +211,7 @@ impl Negotiations<'_> {
         let has_enough = |node: &NodeId| {
             let Some(known) = state.nodes().get(node) else { return false };
             let all = match &item.resource {
-                Resource::Cores(_) => known.inventory.cpus.into(),
+                Resource::Cores(_) => known.inventory.cores.into(),
                 Resource::Memory(_) => known.inventory.memory.0,
                 Resource::Devices(_, name) => {
                     known.inventory.devices.serving(name).map(|(_, count)| u64::from(count)).sum()

@@ -14,6 +14,7 @@ use super::Negotiations;
 use super::answer::Availability;
 use super::grow::time_of;
 use crate::state::fact::Fact;
+use crate::state::threads_of_core;
 use crate::step::Step;
 
 /// What an application will have of each of its nodes, and its licences.
@@ -80,7 +81,14 @@ impl Negotiations<'_> {
             }
             for node in self.nodes_inside(job, item)? {
                 match &item.resource {
-                    Resource::Cores(_) => parts.cores.push((node, changed(self.cores_of(job, node)))),
+                    Resource::Cores(_) => {
+                        let state = self.context.state();
+                        let inventory = &state.nodes()[&node].inventory;
+                        let n_cpus = changed(self.cores_of(job, node))
+                            .saturating_mul(threads_of_core(&state.jobs()[&job].spec, inventory))
+                            .min(inventory.cpus);
+                        parts.cores.push((node, n_cpus));
+                    }
                     Resource::Memory(_) => {
                         let memory = self.memory_of(job, node).0;
                         let memory = match direction {
@@ -148,8 +156,10 @@ impl Negotiations<'_> {
         let entry = &state.jobs()[&job];
         let known = state.nodes().get(&node)?;
         let part = entry.part_of(node, &known.inventory)?;
-        let threads = if entry.spec.resources.one_thread_a_core { 1 } else { known.inventory.threads_per_core() };
-        let missing = n_cpus.div_ceil(threads).checked_sub(part.cores.len()).filter(|missing| *missing > 0)?;
+        let missing = n_cpus
+            .div_ceil(threads_of_core(&entry.spec, &known.inventory))
+            .checked_sub(part.cores.len())
+            .filter(|missing| *missing > 0)?;
         state.shared().more_cores(node, known, missing)
     }
 

@@ -62,12 +62,16 @@ pub(crate) fn pieces_to_grow(entry: &Job, inventory: &Inventory) -> Vec<Piece> {
     pieces_of(&entry.spec, &Request::on_one(ClusterId::default(), began_with, Span::ZERO), inventory)
 }
 
+/// The number of hardware threads, which count as CPUs, of a core that a job uses.
+pub(crate) fn threads_of_core(spec: &JobSpec, inventory: &Inventory) -> u32 {
+    if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() }
+}
+
 /// Returns what the job takes of each node of this kind if it starts with this size: the first of these pieces that is
 /// free; empty if the node is too small.
 pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory) -> Vec<Piece> {
     let cpus = cpus_on_a_node(spec, request);
-    let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
-    let cores = cpus.div_ceil(threads).max(1);
+    let cores = cpus.div_ceil(threads_of_core(spec, inventory)).max(1);
     let memory = memory_on_a_node(spec, request);
     let constraint = &spec.constraint;
     let has_all = constraint.suits(inventory)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use negotiation::NegotiationId;
 use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId};
 
-use super::{ApplyError, BumpedNodes, State};
+use super::{ApplyError, BumpedNodes, State, threads_of_core};
 use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
 
@@ -45,8 +45,7 @@ impl Started {
         // No agent has confirmed this for a lost node, where its processes may still run.
         let settled = self.cores(node).filter(|cores| cores.is_in_force && !self.awaits_agents());
         let Some(cores) = settled else { return granted.cloned() };
-        let threads = if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
-        let n_kept = cores.n_cores.div_ceil(threads);
+        let n_kept = cores.n_cores.div_ceil(threads_of_core(spec, inventory));
         if granted.is_none() && n_kept >= inventory.cores {
             return None;
         }

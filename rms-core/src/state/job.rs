@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::state::course::{Cores, Evolved};
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::state::sharing::Sharing;
+use crate::state::threads_of_core;
 
 pub(crate) use launcher::LauncherTimerIndex;
 pub use launcher::{Launcher, LauncherLink, StartAnswer};
@@ -225,9 +226,8 @@ impl Job {
 
     /// Logical CPUs that the job was given on a node, before it gave any back.
     pub fn cpus_given(&self, node: NodeId, inventory: &Inventory) -> u32 {
-        let threads = if self.spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() };
-        let granted = self.grants().get(&node).map(|grant| grant.cores.len().saturating_mul(threads));
-        granted.unwrap_or(inventory.cpus)
+        let n_cpus = |grant: &Grant| grant.cores.len().saturating_mul(threads_of_core(&self.spec, inventory));
+        self.grants().get(&node).map_or(inventory.cpus, n_cpus)
     }
 
     /// Licences of a cluster that the job has, or will have when it runs there.

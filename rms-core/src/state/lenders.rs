@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rms_model::{ClusterId, CoreShare, Inventory, JobId, JobSpec, NodeId, Request};
 
-use super::constraint::pieces_of;
+use super::constraint::{pieces_of, threads_of_core};
 use super::{Nodes, Shared, State};
 use crate::state::job::{Job, Launcher, Phase, Started};
 
@@ -132,11 +132,6 @@ pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -
 /// The cores that one task asks for.
 pub(crate) fn cores_of_task(spec: &JobSpec, inventory: &Inventory) -> u32 {
     spec.cpus_per_task.div_ceil(threads_of_core(spec, inventory)).max(1)
-}
-
-/// The number of hardware threads of a core that a job uses.
-fn threads_of_core(spec: &JobSpec, inventory: &Inventory) -> u32 {
-    if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() }
 }
 
 /// The cores of a node that a job of this size asks for.

@@ -154,12 +154,16 @@ impl Scene {
     }
 
     pub(super) fn node_joins_in(&mut self, cluster: &str, name: &str) {
-        let hello = rms_api::desired::AgentHello {
-            cluster: cluster.to_owned(),
-            address: "127.0.0.1:1".to_owned(),
-            inventory: Inventory { cores: 4, cpus: 4, ..Inventory::default() },
-            trouble: None,
-        };
+        self.node_joins_as(cluster, name, Inventory { cores: 4, cpus: 4, ..Inventory::default() });
+    }
+
+    pub(super) fn node_joins_with(&mut self, name: &str, inventory: Inventory) {
+        self.node_joins_as("c", name, inventory);
+    }
+
+    fn node_joins_as(&mut self, cluster: &str, name: &str, inventory: Inventory) {
+        let (cluster, address) = (cluster.to_owned(), "127.0.0.1:1".to_owned());
+        let hello = rms_api::desired::AgentHello { cluster, address, inventory, trouble: None };
         let jobs = self.running_on(name);
         let report = NodeReport { jobs, ..NodeReport::default() };
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });

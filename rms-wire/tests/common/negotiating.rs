@@ -181,6 +181,7 @@ pub fn holding() -> Holding {
         cluster_name: "a".to_owned(),
         address: format!("10.0.0.{node}:7000"),
         cpus: 48,
+        cores: 0,
         memory: Mebibytes(0),
         devices: Devices::default(),
         is_departing,

@@ -5,7 +5,7 @@ use negotiation::{Action, Direction, Ending, Item, Phase, Reason, Resource};
 use rms_api::Call;
 use rms_api::call::Select;
 use rms_api::negotiate::{Ask, AskOutcome, Asked, Order};
-use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
+use rms_model::{ClusterId, Inventory, JobId, NodeId, OnResize, Span};
 
 use super::{Scene, malleable, nodes};
 
@@ -75,6 +75,25 @@ fn cores_are_given_back_and_got_again() {
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 3, generation: 3, n_rounds: 2, .. })));
     assert_eq!((scene.ordered(job), scene.usable(job)), (vec![4, 4], vec![4, 4]));
     scene.is_durable();
+}
+
+/// On nodes with two hardware threads a core, of which each counts as a CPU.
+#[test]
+fn cores_are_counted_and_not_their_threads() {
+    for allocation in ["nodes", "cores"] {
+        let mut scene = Scene::new(0);
+        scene.set("allocation", allocation);
+        scene.node_joins_with("n1", Inventory { cores: 4, cpus: 8, ..Inventory::default() });
+        let job = scene.submit(1, Span::from_hours(1), Some(malleable(1, 1, OnResize::Negotiates)));
+        let ticket = scene.ask(job, cores(Direction::Shrink, 1, 1, &[]));
+        assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })), "{allocation}");
+        assert_eq!(scene.ordered(job), [6], "{allocation}");
+        let ticket = scene.ask(job, cores(Direction::Grow, 2, 2, &[]));
+        assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { .. })), "{allocation}: there is one");
+        let ticket = scene.ask(job, cores(Direction::Grow, 1, 1, &[]));
+        assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })), "{allocation}");
+        assert_eq!(scene.ordered(job), [8], "{allocation}");
+    }
 }
 
 #[test]

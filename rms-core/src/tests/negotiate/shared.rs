@@ -1,7 +1,10 @@
 //! Cores that running applications give back of shared nodes, and gain again after other jobs have had them.
 
 use negotiation::{Direction, Reason};
+use rms_api::answer::Answer;
+use rms_api::masks::{JobMasks, MasksOf};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
+use rms_api::{Call, Query};
 use rms_model::{JobId, NodeId, OnResize, Span};
 
 use super::{Scene, malleable, nodes};
@@ -60,6 +63,18 @@ fn cores_that_are_given_back_serve_others_at_once() {
     scene.cancel(job);
     let next = scene.submit(2, hour(), Some(malleable(1, 2, OnResize::Workers)));
     assert_eq!(scene.parts(next), ["all", "all"]);
+}
+
+#[test]
+fn masks_of_jobs_on_a_node_are_apart_after_cores_were_given_back() {
+    let (mut scene, job) = scene_with_job();
+    let guest = scene.guest(2, 3, hour());
+    scene.shrinks(job, 3);
+    let masks = scene.world.ask(Call::Query(Query::Masks(MasksOf::Node("n1".to_owned()))));
+    let Answer::Masks { nodes, .. } = masks else { panic!("{masks:?}") };
+    let cores = |masked: &JobMasks| (masked.of.job, masked.of.cores.as_ref().map(ToString::to_string));
+    let cores: Vec<_> = nodes[0].jobs.iter().map(cores).collect();
+    assert_eq!(cores, [(job, Some("0".to_owned())), (guest, Some("1-3".to_owned()))]);
 }
 
 /// The processes of one node may still use them, and the negotiation may fail.
