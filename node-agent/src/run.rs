@@ -47,6 +47,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// The agent cannot start; each error says what to do.
 pub fn run(config: Config) -> anyhow::Result<()> {
     crate::sys::protect_from_oom("-900");
+    // Jobs run in directories of their own.
+    let dir = std::path::absolute(&config.dir).context("cannot find the working directory: name --dir from '/' on")?;
+    let config = Config { dir, ..config };
     let credentials = load_credentials(&config)?;
     let name = own_name(&config, credentials.identity())?;
     let spool = Spool::create(&config.dir)
@@ -65,7 +68,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     inventory.unenforced = unenforced(&cgroups, devices);
     let missing_enforcement = config.must_enforce.intersection(&inventory.unenforced).cloned().collect();
     tracing::info!(node = name, cgroup = ?cgroups.kind(), cpus = inventory.cpus, "starting");
-    let agent_socket = config.dir.canonicalize().unwrap_or_else(|_| config.dir.clone()).join("agent.sock");
+    let agent_socket = config.dir.join("agent.sock");
     let key_dirs = KeyDirs::create(&spool.keys_dir()).context("cannot make a directory for keys of jobs")?;
     let aliases =
         setup::make_aliases(&program, &config.dir.join("aliases")).context("cannot make a directory for srun")?;

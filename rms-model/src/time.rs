@@ -122,11 +122,10 @@ impl fmt::Display for Span {
         if self.0 == 0 {
             return f.write_str("0s");
         }
-        let mut rest = self.0;
-        if rest < 0 {
+        if self.0 < 0 {
             f.write_str("-")?;
-            rest = -rest;
         }
+        let mut rest = self.0.unsigned_abs();
         for (unit, millis) in UNITS {
             let count = rest / millis;
             rest %= millis;
@@ -139,7 +138,7 @@ impl fmt::Display for Span {
 }
 
 /// Units in the order of printing.
-const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// The error for a text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -265,6 +264,12 @@ mod tests {
         check("1-00:00:00", 86_400_000);
         check("1-12", 129_600_000);
         check("2d", 172_800_000);
+    }
+
+    #[test]
+    fn every_duration_is_printed() {
+        assert_eq!(Span::from_millis(i64::MIN).to_string(), "-106751991167d7h12m55s808ms");
+        assert_eq!(Span::from_secs(-90).to_string(), "-1m30s");
     }
 
     #[test]

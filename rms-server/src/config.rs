@@ -161,12 +161,18 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         Some(value) if *value.get_ref() == 0 => Err(wrong(value.span(), "expected a number of at least 1".to_owned())),
         Some(value) => Ok(*value.get_ref()),
     };
+    let limit = |value: &Option<Spanned<u64>>, default: usize| match value {
+        Some(value) if *value.get_ref() > MAX_LIMIT => {
+            Err(wrong(value.span(), format!("expected a number of at most {MAX_LIMIT}")))
+        }
+        Some(_) | None => Ok(at_least_one(value, default as u64)? as usize),
+    };
     config.snapshot.facts = at_least_one(&text.journal.snapshot_facts, config.snapshot.facts)?;
     config.snapshot.bytes = at_least_one(&text.journal.snapshot_mib, config.snapshot.bytes / MIB)?.saturating_mul(MIB);
     let limits = &mut config.limits;
-    limits.links = at_least_one(&text.limits.links, limits.links as u64)? as usize;
-    limits.links_per_user = at_least_one(&text.limits.links_per_user, limits.links_per_user as u64)? as usize;
-    limits.calls_per_link = at_least_one(&text.limits.calls_per_link, limits.calls_per_link as u64)? as usize;
+    limits.links = limit(&text.limits.links, limits.links)?;
+    limits.links_per_user = limit(&text.limits.links_per_user, limits.links_per_user)?;
+    limits.calls_per_link = limit(&text.limits.calls_per_link, limits.calls_per_link)?;
     if limits.links_per_user > limits.links {
         let message = format!(
             "links_per_user = {} cannot hold together with links = {}: one user is among all",
@@ -175,12 +181,13 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
         let span = text.limits.links_per_user.as_ref().or(text.limits.links.as_ref()).map_or(0..0, Spanned::span);
         return Err(wrong(span, message));
     }
-    let joins = at_least_one(&text.limits.joins_per_second, u64::from(limits.joins_per_second))?;
-    limits.joins_per_second = u32::try_from(joins).unwrap_or(u32::MAX);
+    limits.joins_per_second = limit(&text.limits.joins_per_second, limits.joins_per_second as usize)? as u32;
     Ok(config)
 }
 
 const MIB: u64 = 1024 * 1024;
+/// The most that a limit of links, calls or joins may be set to.
+const MAX_LIMIT: u64 = 1_000_000;
 const MIN_LIFE: Span = Span::from_hours(1);
 const MAX_LIFE: Span = Span::from_hours(24 * 3650);
 
@@ -287,6 +294,15 @@ mod tests {
         assert_eq!(config.settings.max_wall, Span::from_hours(1));
         assert_eq!(config.settings.sharing.sharing_factor.to_string(), "0.75");
         assert_eq!(config.settings.kill_grace, Settings::default().kill_grace);
+    }
+
+    #[test]
+    fn a_limit_beyond_all_reason_is_refused() {
+        let refused = |line: &str| parse("f", &format!("[limits]\n{line}\n")).expect_err(line).to_string();
+        for line in ["links = 1000001", "links_per_user = 0", "calls_per_link = 18446744073709551615"] {
+            let expected = if line.ends_with(" 0") { "at least 1" } else { "at most 1000000" };
+            assert!(refused(line).contains(expected), "{}", refused(line));
+        }
     }
 
     #[test]

@@ -29,6 +29,20 @@ fn a_script_runs_once_on_the_first_node_and_leaves_output_and_history() {
 }
 
 #[test]
+fn jobs_find_their_files_whatever_directory_the_agent_was_started_in() {
+    // The agent is called `node-agent run --dir DIR …`.
+    let relative = "if [ \"$2\" = run ]; then cd \"$4/..\"; program=$1 dir=$(basename \"$4\"); shift 4; \
+                    exec \"$program\" run --dir \"$dir\" \"$@\"; fi; exec \"$@\"";
+    let node = NodeOptions::new("a", "a1").wrapped(&["sh", "-c", relative, "sh"]);
+    let deployment = Deployment::builder().node(node).start();
+    let script = "cat $RMS_HOSTFILE $RMS_HOSTFILE_MPICH $RMS_GENERATION_FILE";
+    let job = deployment.submit(&["--wrap", script, "-o", "out"]);
+    assert_eq!(deployment.wait_for_end(job)["outcome"]["word"], "completed");
+    let output = fs::read_to_string(deployment.path().join("out")).expect("its output");
+    assert_eq!(output, "# generation 1\na1 slots=1\n# generation 1\na1:1\n1\n");
+}
+
+#[test]
 fn run_streams_output_forwards_input_and_gives_the_highest_code() {
     let deployment = two_nodes().start();
     let output =
