@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use rms_core::{ApplyError, Config, Fact, Rms, State};
 use thiserror::Error;
 
-use super::replay::{Files, read};
+use super::replay::{Files, check_begin, read};
 use super::segment::{self, Segment};
+use super::snapshot;
 use crate::dir::{copy_durably, sync_dir};
 use crate::history::{self, HistoryWriter};
 use crate::open_error::OpenError;
 use rms_model::error::chain;
 
 /// What a recovery keeps and loses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// The last fact that is intact.
     pub last_seq: u64,
@@ -32,6 +33,8 @@ pub enum RecoverError {
     Open(#[from] OpenError),
     #[error("the facts before the damage contradict each other: only a backup helps")]
     ApplyError(#[from] ApplyError),
+    #[error("{path} is damaged: {problem}. Nothing intact is left to go on from: only a backup helps", path = path.display())]
+    NothingIntact { path: PathBuf, problem: String },
     #[error("cannot write {path}", path = path.display())]
     Write { path: PathBuf, source: io::Error },
 }
@@ -40,14 +43,22 @@ pub enum RecoverError {
 /// that begin with `damaged.`, and every readable record of a damaged history is copied. The server must not run.
 ///
 /// # Errors
-/// There is nothing intact to start from (a damaged snapshot, or a first file that is missing), or the directory cannot
-/// be written.
+/// There is nothing intact to start from (a damaged snapshot, or no snapshot and a damaged first log), or the directory
+/// cannot be written.
 pub fn recover(dir: &Path, is_confirmed: bool) -> Result<RecoveryReport, RecoverError> {
+    if let Some((last_seq, problem)) = lost_log(dir)? {
+        let rest = match is_confirmed {
+            true => begin_log_anew(dir, last_seq).and_then(|()| recover(dir, true))?,
+            false => RecoveryReport { last_seq, ..RecoveryReport::default() },
+        };
+        let problems = std::iter::once(problem).chain(rest.problems).collect();
+        return Ok(RecoveryReport { problems, ..rest });
+    }
     let files = Files::find(dir)?;
     let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
         Rms::restore(Config::default(), snapshot, facts).map(drop)
     };
-    let read = read(&files, &mut |_, _| {}, restore)?;
+    let read = read(&files, &mut |_, _| {}, restore).map_err(nothing_intact)?;
     read.restored?;
     let (history, history_problem) = match history::check(dir).and_then(|()| HistoryWriter::start(dir)) {
         Ok(writer) => (Some(writer), None),
@@ -81,6 +92,47 @@ pub fn recover(dir: &Path, is_confirmed: bool) -> Result<RecoveryReport, Recover
         history.sync(files.snapshot_seq).map_err(of_history)?;
     }
     Ok(loss)
+}
+
+/// Returns why no log continues the newest snapshot, and that snapshot's fact, if there is one from which to go on.
+fn lost_log(dir: &Path) -> Result<Option<(u64, String)>, RecoverError> {
+    let error = match check_begin(dir) {
+        Ok(()) => return Ok(None),
+        Err(error @ (OpenError::Damaged { .. } | OpenError::Foreign { .. })) => error,
+        Err(error) => return Err(error.into()),
+    };
+    let snapshots = snapshot::list(dir).map_err(|source| OpenError::Read { path: dir.to_owned(), source })?;
+    let Some(seq) = snapshots.last().copied() else { return Err(nothing_intact(error)) };
+    let intact = snapshot::previous(dir, seq).and_then(|previous| snapshot::read::<State>(dir, seq, previous));
+    intact.map_err(nothing_intact)?;
+    let problem = match error {
+        OpenError::Damaged { path, problem } => format!("{} is damaged: {problem}", path.display()),
+        error => chain(&error),
+    };
+    Ok(Some((seq, problem)))
+}
+
+/// Moves the logs after a snapshot aside, and begins an empty one.
+fn begin_log_anew(dir: &Path, snapshot_seq: u64) -> Result<(), RecoverError> {
+    let of_io = |source| RecoverError::Write { path: dir.to_owned(), source };
+    let later = segment::list(dir).map_err(of_io)?.into_iter().filter(|begin| *begin > snapshot_seq);
+    for path in later.map(|begin| segment::path_of(dir, begin)) {
+        fs::rename(&path, damaged_path(&path)).map_err(of_io)?;
+    }
+    let previous = snapshot::previous(dir, snapshot_seq)?;
+    Segment::create(dir, snapshot_seq + 1, previous).map_err(of_io)?;
+    Ok(())
+}
+
+/// Converts errors before which nothing of the journal is intact, so that nobody is sent to a recovery again.
+fn nothing_intact(error: OpenError) -> RecoverError {
+    match error {
+        OpenError::Damaged { path, problem } => RecoverError::NothingIntact { path, problem },
+        OpenError::Foreign { path } => {
+            RecoverError::NothingIntact { path, problem: "it is not a journal of this program".to_owned() }
+        }
+        error => error.into(),
+    }
 }
 
 /// Truncates the log after fact `seq`.

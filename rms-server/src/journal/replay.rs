@@ -117,6 +117,11 @@ pub(super) fn read<S: DeserializeOwned, T>(
     Ok(Replayed { restored, tail, volume: facts.volume, snapshot_bytes, segment, end, failed: facts.failed })
 }
 
+/// Checks that a log continues the newest snapshot, or begins the journal, as far as its first page says.
+pub(super) fn check_begin(dir: &Path) -> Result<(), OpenError> {
+    FactReader::begin(&Files::find(dir)?).map(drop)
+}
+
 /// Iterates over the facts in order; at an unreadable one it ends, and stores the error.
 struct FactReader {
     dir: PathBuf,

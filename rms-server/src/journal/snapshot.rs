@@ -57,6 +57,20 @@ fn write_partial<S: Serialize>(partial: &Path, seq: u64, digest: Digest, state: 
     Ok(inner.metadata().map_err(of_io)?.len())
 }
 
+/// Reads which batch a snapshot follows, by its digest. [`read`] checks that this is intact.
+pub fn previous(dir: &Path, seq: u64) -> Result<Digest, OpenError> {
+    let path = path_of(dir, seq);
+    let (mut header, mut digest) = ([0; HEADER_LEN], Digest::NONE);
+    match File::open(&path).and_then(|mut file| file.read_exact(&mut header)) {
+        Ok(()) => digest.0.copy_from_slice(&header[HEADER_LEN - Digest::LEN..]),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(OpenError::Damaged { path, problem: "it is too short".to_owned() });
+        }
+        Err(source) => return Err(OpenError::Read { path, source }),
+    }
+    Ok(digest)
+}
+
 /// Reads a snapshot, and returns it with its size.
 pub fn read<S: DeserializeOwned>(dir: &Path, seq: u64, digest: Digest) -> Result<(S, u64), OpenError> {
     let path = &path_of(dir, seq);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
-use rms_core::{Fact, Replay, State};
+use rms_core::{Config, Fact, Replay, Rms, State};
 use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
 use rms_server::journal::{Compaction, FactLog, RecoveryReport, SnapshotPolicy, recover};
 
@@ -364,6 +364,53 @@ fn a_damaged_journal_is_recovered_up_to_the_damage() {
     let loss = recover(&path, true).expect("the log is whole");
     assert!(loss.history.is_none() && loss.problems[0].contains("it is missing"), "{loss:?}");
     assert_eq!(replayed(&path).expect("a whole journal"), facts);
+}
+
+/// The snapshot is enough to go on from, whatever has become of the log that continues it.
+#[test]
+fn a_journal_without_a_log_is_recovered_up_to_its_snapshot() {
+    let damages: [(&str, &dyn Fn(&Path)); 4] = [
+        ("missing", &|log| fs::remove_file(log).expect("a file")),
+        ("empty", &|log| fs::write(log, "").expect("a file")),
+        ("cut off", &|log| fs::write(log, &fs::read(log).expect("a file")[..300]).expect("a file")),
+        ("foreign", &|log| fs::write(log, vec![7; 9000]).expect("a file")),
+    ];
+    let policy = SnapshotPolicy { facts: 10, bytes: u64::MAX };
+    let restore = |snapshot: Option<State>, facts: &mut dyn Iterator<Item = Fact>| {
+        Rms::restore(Config::default(), snapshot, facts)
+    };
+    let jobs = |range: std::ops::Range<u64>| range.map(|job| submitted(job, 1)).collect::<Vec<Fact>>();
+    let known = |path: &Path| {
+        let (log, restored) = FactLog::open(path, policy, restore).map_err(|error| error.to_string())?;
+        Ok::<_, String>((log, restored.expect("sound facts").state().jobs().len()))
+    };
+    for (what, damage) in damages {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("journal");
+        let mut log = FactLog::create(&path, policy).expect("a new journal");
+        log.append(&jobs(1..21)).expect("space");
+        let made = log.due_compaction().expect("more than ten facts").run(restore, Rms::state).expect("a snapshot");
+        log.set_snapshot(&made);
+        log.append(&jobs(21..26)).expect("space");
+        drop(log);
+        damage(&path.join("log.21"));
+        assert!(known(&path).is_err(), "{what}");
+        for is_confirmed in [false, true] {
+            let found = recover(&path, is_confirmed).expect(what);
+            assert!(found.last_seq == 20 && found.problems.len() == 1, "{what}: {found:?}");
+        }
+        assert_eq!(recover(&path, false).expect(what).problems, Vec::<String>::new(), "{what}");
+        let (mut log, n_jobs) = known(&path).expect(what);
+        log.append(&jobs(21..24)).expect("space");
+        drop(log);
+        assert_eq!((n_jobs, known(&path).expect(what).1), (20, 23), "{what}");
+        // Without the snapshot there is nothing, and nobody is sent to a recovery again.
+        for file in ["snapshot.20", "log.21"] {
+            fs::write(path.join(file), "").expect("a file");
+        }
+        let refused = recover(&path, false).expect_err("nothing is left").to_string();
+        assert!(refused.contains("only a backup helps"), "{refused}");
+    }
 }
 
 #[test]
