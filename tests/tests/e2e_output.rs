@@ -201,4 +201,8 @@ fn a_batch_job_whose_output_is_in_its_file_has_lost_none() {
     assert!(logs.stderr.contains("to the file that its -o flag named") && !logs.stderr.contains("missing"), "{logs:?}");
     let json = deployment.rms(&["logs", "--json", &job.to_string()]).ok().json();
     assert_eq!((&json["output"], &json["missing"]), (&"".into(), &serde_json::json!([])));
+    // The nodes keep the output of this one, which is none.
+    deployment.rms(&["run", "true"]).ok();
+    let logs = deployment.rms(&["logs", "last"]).ok();
+    assert_eq!((logs.text(), logs.stderr.as_str()), ("", ""));
 }

@@ -149,8 +149,9 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, F
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
     let found = from_nodes(client, job, sink).await?;
     // Nodes that know nothing about the job have lost nothing of it: a batch job writes to its file.
-    let is_lost = found.is_something || found.missing.iter().any(|missing| !missing.is_unknown);
-    if is_lost {
+    let is_of_file =
+        !found.is_something && !found.missing.is_empty() && found.missing.iter().all(|part| part.is_unknown);
+    if !is_of_file {
         return found.finish(job, sink);
     }
     let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));

@@ -231,8 +231,8 @@ fn free(nodes: &[&NodeLine]) -> String {
         return String::new();
     }
     let sum = slices.fold(Slice::default(), |mut sum, slice| {
-        sum.cores += slice.cores;
-        sum.memory.0 += slice.memory.0;
+        sum.cores = sum.cores.saturating_add(slice.cores);
+        sum.memory.0 = sum.memory.0.saturating_add(slice.memory.0);
         slice.devices.iter().for_each(|(name, count)| sum.devices.add(name, count));
         sum
     });

@@ -52,25 +52,30 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 
 async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
-    let waiting = outcomes(&client, select);
-    let outcomes = match timeout {
+    let (mut outcomes, mut open) = found(&client, select).await?;
+    if timeout.is_some()
+        && let Ok(records) = look_up::ended(&client, &open).await
+    {
+        // They have ended, however short the time is.
+        settle(&mut outcomes, &mut open, records);
+    }
+    let waiting = wait_for(&client, &mut outcomes, open);
+    match timeout {
         None => waiting.await?,
-        Some(span) => match tokio::time::timeout(span.to_std(), waiting).await {
-            Ok(outcomes) => outcomes?,
-            Err(_) => {
-                let failure = Failure::new("timeout", format!("not all jobs have ended after {span}"));
-                return Err(failure.hint("they go on; 'rms queue' shows them").exit(Exit::TIMED_OUT));
-            }
-        },
-    };
+        Some(span) => tokio::time::timeout(span.to_std(), waiting).await.unwrap_or_else(|_| {
+            let failure = Failure::new("timeout", format!("not all jobs have ended after {span}"));
+            Err(failure.hint("they go on; 'rms queue' shows them").exit(Exit::TIMED_OUT))
+        })?,
+    }
     let answer = WaitAnswer { outcomes };
     context.output.show(&answer)?;
     Ok(answer.exit())
 }
 
-async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Outcome>, Failure> {
+/// Returns the outcomes of jobs that are known to have ended, and all other jobs that were selected.
+async fn found(client: &Client, select: Select) -> Result<(BTreeMap<JobId, Outcome>, Vec<JobId>), Failure> {
     let mut outcomes = BTreeMap::new();
-    let mut open = match look_up::resolve(client, select).await? {
+    let open = match look_up::resolve(client, select).await? {
         Select::Ids(ids) => ids,
         select @ (Select::Last | Select::All | Select::User(_)) => match look_up::jobs(client, select).await {
             Ok(found) => {
@@ -82,6 +87,15 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
             Err(failure) => return Err(failure),
         },
     };
+    Ok((outcomes, open))
+}
+
+/// Waits until these jobs have ended, too.
+async fn wait_for(
+    client: &Client,
+    outcomes: &mut BTreeMap<JobId, Outcome>,
+    mut open: Vec<JobId>,
+) -> Result<(), Failure> {
     while !open.is_empty() {
         let mut watch = client.watch(open.clone());
         let refused = loop {
@@ -100,7 +114,7 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
         // Jobs that have ended are in the history, which may be unreadable while running jobs can be watched.
         let n_open = open.len();
         let records = look_up::ended(client, &open).await?;
-        settle(&mut outcomes, &mut open, records);
+        settle(outcomes, &mut open, records);
         if open.len() == n_open && n_open > 0 {
             return Err(match refused {
                 Some(refused) => CallError::Refused(refused).into(),
@@ -110,7 +124,7 @@ async fn outcomes(client: &Client, select: Select) -> Result<BTreeMap<JobId, Out
             });
         }
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 fn settle(outcomes: &mut BTreeMap<JobId, Outcome>, open: &mut Vec<JobId>, records: Vec<rms_model::JobRecord>) {
