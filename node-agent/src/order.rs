@@ -307,6 +307,7 @@ pub mod tests {
             first_task: 0,
             n_tasks: 1,
             cpus: 1,
+            asked_cpus: 0,
             joined: 1,
             departing: false,
             grant: None,

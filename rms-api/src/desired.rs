@@ -159,6 +159,9 @@ pub struct LaunchNode {
     pub n_tasks: u32,
     /// The CPUs that the job has there: all of the node, unless it has given some back.
     pub cpus: u32,
+    /// The CPUs that it asked for there, if it has fewer now: it borrows some, lends some, or has given some back. Else 0.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub asked_cpus: u32,
     /// The generation with which it was added. A node that was freed and is added again starts again.
     #[serde(default = "first")]
     pub joined: u32,
@@ -168,6 +171,13 @@ pub struct LaunchNode {
     /// The job's part of a node that it shares; absent: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
+}
+
+impl LaunchNode {
+    /// The most CPUs that the job may have there without having been given more.
+    pub fn most_cpus(&self) -> u32 {
+        self.cpus.max(self.asked_cpus)
+    }
 }
 
 /// One job as reported by an agent.

@@ -112,6 +112,7 @@ impl Context {
             let shares = self.state().is_shared(known.cluster) && !takes_whole_nodes(spec) && devices.is_empty();
             shares.then(|| Grant { cores: Indices::below(known.inventory.cores), memory, ..Grant::default() })
         };
+        let mut shares = started.is_sharing().then(|| self.state().cores_of(job)).into_iter().flatten();
         for (node, n_tasks) in started.nodes.iter().zip(tasks_per_node(spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
             let place = started.evolved.as_ref().and_then(|evolved| evolved.places.get(node));
@@ -122,6 +123,8 @@ impl Context {
             let grant = grant.or_else(|| all_cores(entry));
             let threads = threads_of_core(spec, &entry.inventory);
             let cpus = grant.as_ref().map_or(entry.inventory.cpus, |grant| grant.cores.len() * threads);
+            let asked_cpus = shares.next().map_or(cpus, |share| share.asked.saturating_mul(threads));
+            let cpus = started.cores_on(*node, cpus);
             let n_tasks = place.and_then(|place| place.n_tasks).unwrap_or(n_tasks);
             let is_departing = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(node));
             nodes.push(LaunchNode {
@@ -131,7 +134,8 @@ impl Context {
                 address: entry.address.clone(),
                 first_task: place.map_or(first_task, |place| place.first_task),
                 n_tasks,
-                cpus: started.cores_on(*node, cpus),
+                cpus,
+                asked_cpus: if asked_cpus > cpus { asked_cpus } else { 0 },
                 joined: place.map_or(1, |place| place.joined),
                 departing: is_departing,
                 grant,

@@ -156,6 +156,22 @@ fn a_child_that_executes_nothing_follows_for_itself() {
     }
 }
 
+/// It asked for two CPUs, begins on one that another job lends, and has both once that job has ended.
+#[test]
+fn a_team_of_a_guest_grows_to_what_its_job_asked_for() {
+    let Some(deployment) = deployment(&[]) else { return };
+    deployment.rms(&["admin", "set", "policy", "slowdown"]).ok();
+    for (way, (of_one, of_two)) in [("default", (1, 2)), ("clause", (1, 4))] {
+        let owner = deployment.submit(&["--share", "-t", "1h", "--wrap", "sleep 600"]);
+        deployment.wait_for_state(owner, "started");
+        let Some(guest) = Teams::submit_ready(&deployment, OpenMp::Gnu, way, &["--share"]) else { return };
+        guest.told(of_one, 1);
+        deployment.rms(&["cancel", &owner.to_string()]).ok();
+        guest.told(of_two, 2);
+        guest.end();
+    }
+}
+
 /// The CPUs of each thread of a process, and of those below it.
 fn counts(pid: u32) -> Vec<usize> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -184,3 +184,9 @@ impl JobCpus {
 pub fn cpus_of(order: &Order) -> CpuSet {
     order.mask.clone().or_else(own_cpus).unwrap_or_default()
 }
+
+/// Returns how many CPUs the job has here, or asked for, if it has fewer now.
+pub fn most_cpus(order: &Order) -> usize {
+    let asked = order.place().map_or(0, |place| place.asked_cpus as usize);
+    cpus_of(order).len().max(asked)
+}

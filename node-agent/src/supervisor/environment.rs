@@ -79,7 +79,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     }
     set_for_mpirun(&mut variables, order, account, files);
     if order.launch.execution.malleable_threads {
-        openmp::of_job(&mut variables, order, files, cpus::cpus_of(order).len());
+        openmp::of_job(&mut variables, order, files, cpus::most_cpus(order));
     }
     if let (Some(dir), true) = (&order.aliases, slurm::is_spoken(&variables)) {
         let path = variables.get("PATH").map(String::as_str).unwrap_or_default();

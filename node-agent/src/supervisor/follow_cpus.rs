@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::Supervisor;
+use super::cpus::most_cpus;
 use super::job::Job;
 use super::job_errors::write_error;
 use super::malleable::Malleable;
@@ -30,7 +31,7 @@ impl Supervisor {
             .accounts
             .resolve(owner)
             .map_err(|error| StartFailure { reason: error.to_string(), is_fault: false })?;
-        let opened = Malleable::open(self.folder.dir(), account.uid, job.cpus.held().clone());
+        let opened = Malleable::open(self.folder.dir(), account.uid, job.cpus.held().clone(), most_cpus(&job.order));
         let reason = |error| format!("cannot make the socket for processes that follow their CPUs: {error}");
         job.cpus.malleable = Some(opened.map_err(|error| StartFailure { reason: reason(error), is_fault: true })?);
         Ok(())

@@ -15,7 +15,6 @@ use super::exec::{Exec, InputPipe};
 use super::folder::Folder;
 use super::hostfile::HostFiles;
 use super::mpi::{Action, PmiServer};
-use super::openmp::THREADS;
 use super::pump::Pump;
 use super::resize::{self, PendingNotices};
 use super::singleton::{self, SingletonCheck};
@@ -264,10 +263,7 @@ impl Job {
         self.wall_at = self.begun.checked_add(order.launch.wall.to_std()).unwrap_or_else(far_future);
         self.order = order;
         if let Some(account) = &self.account {
-            let before = std::mem::take(&mut self.variables);
             self.variables = environment::of_job(&self.order, account, files);
-            // A program that starts on fewer CPUs may get more later.
-            self.variables.extend(before.get_key_value(THREADS).map(|(name, most)| (name.clone(), most.clone())));
         }
         if let Some(pmi) = &mut self.pmi {
             pmi.update(&self.order, actions);

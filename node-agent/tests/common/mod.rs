@@ -316,6 +316,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         first_task: 0,
         n_tasks,
         cpus: 2,
+        asked_cpus: 0,
         joined: 1,
         departing: false,
         grant: None,

@@ -154,6 +154,7 @@ fn job(id: u64) -> DesiredJob {
         first_task: 0,
         n_tasks: 1,
         cpus: 1,
+        asked_cpus: 0,
         joined: 1,
         departing: false,
         grant: None,

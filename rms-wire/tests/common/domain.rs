@@ -231,6 +231,7 @@ fn node(idx: u32) -> LaunchNode {
         first_task: idx * 2,
         n_tasks: 2,
         cpus: 4,
+        asked_cpus: 0,
         joined: idx + 1,
         departing: idx == 1,
         grant: None,

@@ -298,6 +298,15 @@ pub fn troubled() -> AgentHello {
     AgentHello { trouble: Some("its spool is full".to_owned()), ..domain::hello() }
 }
 
+/// Of a job that borrows CPUs.
+pub fn desired_of_guest() -> Desired {
+    let mut desired = desired();
+    for job in &mut desired.jobs {
+        Arc::make_mut(&mut job.launch).nodes.iter_mut().for_each(|node| node.asked_cpus = 8);
+    }
+    desired
+}
+
 /// Of a node that is shared.
 pub fn desired() -> Desired {
     let mut desired = domain::desired();

@@ -203,6 +203,13 @@ pub fn coming() -> Holding {
     holding
 }
 
+/// With nodes of two hardware threads a core.
+pub fn of_cores() -> Holding {
+    let mut holding = holding();
+    holding.nodes.iter_mut().for_each(|node| node.cores = node.cpus / 2);
+    holding
+}
+
 /// What an application holds of a node that it shares.
 pub fn shared() -> Holding {
     let mut holding = holding();

@@ -143,6 +143,7 @@ fn of_agents() -> Vec<Sample> {
     to_agent.push(ToAgent::Certified { seq: 9, chain: "chain".to_owned(), ca: "ca".to_owned() });
     to_agent.push(ToAgent::NotCertified { seq: 10, refused: Refused::new("another_run", "no") });
     to_agent.extend(desire_parts(&later::desired()));
+    to_agent.extend(desire_parts(&later::desired_of_guest()));
     samples.extend(parsed("to_agent", to_agent, |frame| {
         let message = decode_frame::<ToAgent>(frame)?;
         if let ToAgent::Desire(part) = message.clone() {
@@ -278,6 +279,7 @@ fn of_negotiators() -> Vec<Sample> {
     told.push(NegotiatorTold::Answer { seq: 9, answer: negotiating::attached_in_stages() });
     told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::shared()))));
     told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::coming()))));
+    told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::of_cores()))));
     samples.extend(plain_numbered("negotiator_told", told));
     samples
 }

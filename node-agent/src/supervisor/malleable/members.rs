@@ -11,6 +11,8 @@ use crate::topology::cpulist::CpuSet;
 pub struct Members {
     /// The CPUs that the job had when it started.
     initial: CpuSet,
+    /// How many it asked for.
+    n_asked: usize,
     /// The CPUs that the job is to have now.
     current: CpuSet,
     members: BTreeMap<i32, Member>,
@@ -24,6 +26,8 @@ pub struct Member {
     rank: Option<Rank>,
     /// The CPUs that it was started on, if those are only some of the job's.
     pin: Option<CpuSet>,
+    /// The most CPUs that it will have.
+    most: usize,
     exclusive: Option<ExclusiveCpus>,
     /// The CPUs that its threads have.
     pub held: CpuSet,
@@ -39,8 +43,9 @@ struct ExclusiveCpus {
 }
 
 impl Members {
-    pub fn new(initial: CpuSet) -> Members {
-        Members { current: initial.clone(), initial, members: BTreeMap::new(), pre_registered: BTreeMap::new() }
+    pub fn new(initial: CpuSet, n_asked: usize) -> Members {
+        let (members, pre_registered) = (BTreeMap::new(), BTreeMap::new());
+        Members { current: initial.clone(), initial, n_asked, members, pre_registered }
     }
 
     pub fn current(&self) -> &CpuSet {
@@ -71,7 +76,14 @@ impl Members {
             self.pre_registered.remove(&set_aside_for.unwrap_or(pid)).or_else(|| self.pre_registered.remove(&pid));
         let rank = rank.filter(|rank| rank.n_ranks > 1);
         let pin = (!self.current.is_subset(&first)).then(|| first.clone());
-        self.members.insert(pid, Member { rank, held: first, pin, exclusive });
+        let n_initial = pin.as_ref().unwrap_or(&self.initial).len();
+        let n_asked = self.n_asked.max(self.current.len());
+        let most = match (rank, &pin) {
+            (Some(rank), Some(_)) => n_initial.max(n_asked / rank.n_ranks as usize),
+            (None, Some(_)) => n_initial,
+            (_, None) => n_initial.max(n_asked),
+        };
+        self.members.insert(pid, Member { rank, held: first, pin, most, exclusive });
     }
 
     /// Removes a process that has ended. Stolen CPUs go back to the processes that still want them.
@@ -89,10 +101,9 @@ impl Members {
         }
     }
 
-    /// Returns how many CPUs the process would have if the job had all that it started with.
-    pub fn n_initial(&self, pid: i32) -> u32 {
-        let pin = self.members.get(&pid).and_then(|member| member.pin.as_ref());
-        pin.unwrap_or(&self.initial).len() as u32
+    /// Returns how many CPUs the process would have if the job had all that it asked for.
+    pub fn most(&self, pid: i32) -> u32 {
+        self.members.get(&pid).map_or(self.n_asked, |member| member.most) as u32
     }
 
     /// Returns the CPUs that the process is to use.
@@ -107,7 +118,7 @@ impl Members {
         let of_others = self.set_aside(pid);
         let common: CpuSet = self.current.difference(&of_others).copied().collect();
         let common = if common.is_empty() { self.current.clone() } else { common };
-        let is_whole = self.initial.is_subset(&self.current) && of_others.is_empty();
+        let is_whole = self.initial == self.current && of_others.is_empty();
         let pin = member.pin.as_ref().map(|pin| pin.intersection(&common).copied().collect::<CpuSet>());
         match (member.rank, pin.filter(|pin| !pin.is_empty())) {
             // As the rank was started, however ranks were placed then.
@@ -229,7 +240,7 @@ mod tests {
     }
 
     fn members(n_cpus: u32) -> Members {
-        Members::new((0..n_cpus).collect())
+        Members::new((0..n_cpus).collect(), n_cpus as usize)
     }
 
     const PLAIN: Flags = Flags { steals: false, returns: false, waits: false };
@@ -241,14 +252,32 @@ mod tests {
         members.join(1, None, cpus(&[0, 1, 2, 3]), None);
         for current in [&[0, 1, 2, 3][..], &[0, 1], &[2], &[0, 1, 2, 3, 4]] {
             members.set_current(cpus(current));
-            assert_eq!((members.intended(1), members.n_initial(1)), (cpus(current), 4));
+            assert_eq!((members.intended(1), members.most(1)), (cpus(current), 4));
         }
         // A process that is started later, with fewer CPUs, may get as many later.
         members.set_current(cpus(&[0]));
         members.join(2, None, cpus(&[0]), None);
-        assert_eq!((members.intended(2), members.n_initial(2)), (cpus(&[0]), 4));
+        assert_eq!((members.intended(2), members.most(2)), (cpus(&[0]), 4));
         members.set_current(cpus(&[0, 1, 2, 3]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2, 3]), cpus(&[0, 1, 2, 3])));
+    }
+
+    /// A guest begins on borrowed CPUs, and has all that it asked for once the job that lent them has ended.
+    #[test]
+    fn processes_of_a_guest_may_have_what_the_job_asked_for() {
+        let mut members = Members::new(cpus(&[2, 3]), 4);
+        members.join(1, None, cpus(&[2, 3]), None);
+        for (rank, first) in [(0, [2]), (1, [3])] {
+            members.join(10 + rank as i32, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None);
+        }
+        assert_eq!((members.most(1), members.most(10), members.intended(11)), (4, 2, cpus(&[3])));
+        members.set_current((0..4).collect());
+        assert_eq!((members.intended(1), members.intended(10)), ((0..4).collect(), cpus(&[0, 1])));
+        // One that was started on more than the job began with.
+        let mut members = Members::new(cpus(&[0, 1]), 2);
+        members.set_current((0..4).collect());
+        members.join(1, None, (0..4).collect(), None);
+        assert_eq!(members.most(1), 4);
     }
 
     #[test]
@@ -279,7 +308,7 @@ mod tests {
         }
         members.set_current(cpus(&[0, 1]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0]), cpus(&[1])));
-        assert_eq!(members.n_initial(1), 2);
+        assert_eq!(members.most(1), 2);
         members.set_current(cpus(&[0, 1, 2, 3]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1]), cpus(&[2, 3])));
     }

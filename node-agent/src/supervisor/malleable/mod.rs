@@ -68,17 +68,17 @@ pub struct Outcome {
 const MAX_UNJOINED: usize = 64;
 
 impl Malleable {
-    /// Opens the socket of a job with these CPUs, before any of its processes is started.
+    /// Opens the socket of a job with these CPUs, which asked for `n_asked`, before any of its processes is started.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub fn open(dir: &Path, owner: Uid, cpus: CpuSet) -> io::Result<Malleable> {
+    pub fn open(dir: &Path, owner: Uid, cpus: CpuSet, n_asked: usize) -> io::Result<Malleable> {
         Ok(Malleable {
             listener: Listener::open(&socket_path(dir))?,
             owner,
             clients: BTreeMap::new(),
             next_client: 0,
-            members: Members::new(cpus),
+            members: Members::new(cpus, n_asked),
             pages: BTreeMap::new(),
             waiting: Vec::new(),
             was_full: false,
@@ -236,9 +236,9 @@ impl Malleable {
 
     /// Publishes the CPUs of a process. Returns false if it was told the same before.
     fn publish_to(&mut self, pid: i32) -> bool {
-        let (cpus, n_initial) = (self.members.intended(pid), self.members.n_initial(pid));
+        let (cpus, most) = (self.members.intended(pid), self.members.most(pid));
         let Some(shared) = self.pages.get_mut(&pid).filter(|shared| shared.cpus != cpus) else { return false };
-        shared.page.publish(&cpus, n_initial);
+        shared.page.publish(&cpus, most);
         (shared.cpus, shared.is_late) = (cpus, false);
         shared.since = SystemTime::now();
         true

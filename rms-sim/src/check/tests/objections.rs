@@ -551,6 +551,7 @@ fn desired(job: JobId) -> DesiredJob {
         first_task: 0,
         n_tasks: 1,
         cpus: 4,
+        asked_cpus: 0,
         joined: 1,
         departing: false,
         grant: None,
