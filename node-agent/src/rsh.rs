@@ -55,7 +55,7 @@ pub enum Input {
     All,
 }
 
-/// A message from the caller of a step while it runs.
+/// A message from the caller of a step while it runs. The agent answers each with some frame, at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Say {
     Signal {
@@ -99,7 +99,7 @@ pub enum CommandEnd {
         code: Option<i32>,
         signal: Option<i32>,
     },
-    /// `n_bytes` of the input have been read by all tasks that read it.
+    /// `n_bytes` of the input have been read by all tasks that read it; none if this only answers a [`Say`].
     Taken {
         n_bytes: u64,
     },

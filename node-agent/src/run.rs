@@ -202,7 +202,7 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut working = tokio::spawn(node.run(seat_queue, queue));
     tokio::spawn(peers.clone().serve());
-    tokio::spawn(local::serve(listener, shares, peers, Arc::clone(&setup)));
+    tokio::spawn(local::serve(listener, shares, peers, setup.keys.clone(), setup.server.clone()));
     tokio::spawn(uplink.run());
     tokio::select! {
         _ = terminate.recv() => {}

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use node_agent::frame::{self, Decoder, Frame, FrameError};
 use node_agent::rsh::{Call, CommandEnd, SOCKET_VARIABLE};
-use node_agent::spool::connect_socket;
-use serde::Serialize;
+use node_agent::spool::short_path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -32,42 +31,44 @@ pub fn socket() -> Option<PathBuf> {
     Some(PathBuf::from(path))
 }
 
-/// Calls the agent, which may be restarting.
+/// Calls the agent, which may be restarting; may be cancelled.
 ///
 /// # Errors
 /// It does not answer.
 pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Failure> {
     let begun = Instant::now();
     let stream = loop {
-        let error = match connect_socket(socket) {
+        let error = match connect(socket).await {
             Ok(stream) => break stream,
             Err(error) => error,
         };
-        let is_restarting = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
-        if !is_restarting || begun.elapsed() > PATIENCE {
+        use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+        // Callers of an agent that is stopped fill its queue.
+        let may_come = matches!(error.kind(), ConnectionRefused | NotFound | WouldBlock);
+        if !may_come || begun.elapsed() > PATIENCE {
             let doing = format!("the agent of this node cannot be reached at {}", socket.display());
             return Err(Failure::io(doing, error).exit(Exit::SYSTEM));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     };
-    let own = |error| Failure::io("the way to the agent of this node cannot be used", error);
-    stream.set_nonblocking(true).map_err(own)?;
-    let (read, write) = UnixStream::from_std(stream).map_err(own)?.into_split();
-    let mut to = ToAgent(write);
+    let (read, mut write) = stream.into_split();
     // An agent that refuses us says why, and may have closed the connection before the call was sent.
-    let _heard_below = to.send(&frame::message(call)).await;
-    Ok((FromAgent { read, decoder: Decoder::default(), was_reset: false }, to))
+    let _heard_below = write.write_all(&frame::message(call)).await;
+    Ok((FromAgent { read, decoder: Decoder::default(), was_reset: false }, ToAgent(write)))
+}
+
+async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let (_dir, short) = short_path(socket)?;
+    UnixStream::connect(short).await
 }
 
 impl ToAgent {
+    /// Sends some of these bytes, and returns how many; may be cancelled.
+    ///
     /// # Errors
     /// The agent is gone, which reading reports, too.
-    pub async fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.0.write_all(frame).await
-    }
-
-    pub async fn say(&mut self, word: &impl Serialize) -> io::Result<()> {
-        self.send(&frame::message(word)).await
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).await
     }
 }
 

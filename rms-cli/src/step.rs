@@ -66,7 +66,7 @@ pub struct Wanted {
 /// Wrong values, or an agent that does not answer or refuses.
 pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Failure> {
     // Installed before the step exists, so that no signal is missed.
-    let interrupts = Interrupts::listen()?;
+    let mut interrupts = Interrupts::listen()?;
     let caller = Caller::read()?;
     let file = wanted.input_file.as_deref().map(|path| open(&caller.cwd.join(path))).transpose()?;
     let environment = match &wanted.export {
@@ -113,7 +113,7 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         open: BTreeMap::new(),
     };
     let call = Call::Step { step: Box::new(request) };
-    let (from, to) = agent::call(socket, &call).await?;
+    let (from, to) = call_agent(socket, &call, &mut interrupts).await?;
     let pieces = match (wanted.input, file) {
         (Input::None, _) => None,
         (Input::First | Input::All, Some(file)) => Some(read(file)),
@@ -129,17 +129,46 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         call,
         has_sent_more: false,
         to,
+        outgoing: Vec::new(),
         streams: Streams::new(wanted.label),
         files,
         collected: Collected::default(),
         started: None,
         n_interrupts: 0,
         exit_by_signal: None,
+        gives_up_at: None,
         is_output_closed: false,
         n_unacknowledged: 0,
         n_reported: 0,
     };
     client.run(from, pieces, interrupts).await
+}
+
+/// Calls the agent, unless a signal comes before it has taken the call: the step then never begins.
+async fn call_agent(socket: &Path, call: &Call, interrupts: &mut Interrupts) -> Result<(FromAgent, ToAgent), Failure> {
+    let called = agent::call(socket, call);
+    tokio::pin!(called);
+    loop {
+        tokio::select! {
+            called = &mut called => return called,
+            interrupt = interrupts.next() => if let Some(exit) = exit_by(interrupt) {
+                return Err(silent("the step has not begun", exit));
+            },
+        }
+    }
+}
+
+/// Returns the exit code of a command that this signal ends, if it is to end it.
+fn exit_by(interrupt: Interrupt) -> Option<Exit> {
+    match interrupt {
+        Interrupt::CtrlC => Some(BY_INTERRUPT),
+        Interrupt::Signal(USR1 | USR2) => None,
+        Interrupt::Signal(signal) => Some(Exit(u8::try_from(128 + signal).unwrap_or(u8::MAX))),
+    }
+}
+
+fn silent(then: &str, exit: Exit) -> Failure {
+    Failure::new("agent_silent", format!("the agent of this node does not answer; {then}")).exit(exit)
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
@@ -179,14 +208,18 @@ struct StepClient {
     call: Call,
     has_sent_more: bool,
     to: ToAgent,
+    /// What the agent has yet to take, sent beside everything else: one that is stopped takes nothing.
+    outgoing: Vec<u8>,
     streams: Streams,
     files: StepFiles,
     /// For `--json`, which prints one value at the end.
     collected: Collected,
     started: Option<(u32, Vec<String>)>,
     n_interrupts: u32,
-    /// The signal that ended us before the step ran.
+    /// The exit code by the last signal, if the step did not begin before it or the agent does not answer.
     exit_by_signal: Option<Exit>,
+    /// Until when the agent may answer a signal; none if it has.
+    gives_up_at: Option<Instant>,
     /// The reader of our output is gone, as for a program that gets SIGPIPE.
     is_output_closed: bool,
     /// Bytes of input that the agent has not acknowledged.
@@ -204,9 +237,11 @@ impl StepClient {
     ) -> Result<Exit, Failure> {
         let code = loop {
             let deadline = self.deadline.unwrap_or_else(Instant::now);
-            let wants_input = self.started.is_some() && self.n_unacknowledged < INPUT_WINDOW;
+            let gives_up_at = self.gives_up_at.unwrap_or_else(Instant::now);
+            let wants_input =
+                self.started.is_some() && self.n_unacknowledged < INPUT_WINDOW && self.outgoing.is_empty();
             tokio::select! {
-                frame = from.next() => match frame? {
+                frame = from.next() => match self.heard(frame?) {
                     Some(Frame::Message(CommandEnd::Ended { code })) => break code,
                     Some(Frame::Message(CommandEnd::Failed { reason })) if self.started.is_none() => {
                         return Err(self.refused(reason));
@@ -215,13 +250,13 @@ impl StepClient {
                         self.warn(&reason);
                         break i32::from(Exit::SYSTEM.0);
                     }
-                    Some(frame) => self.on_frame(frame).await?,
+                    Some(frame) => self.on_frame(frame)?,
                     None if self.started.is_none() && self.exit_by_signal.is_some() => {
                         return Ok(self.exit_by_signal.unwrap_or(BY_INTERRUPT));
                     }
                     // The agent was stopped before it could begin the step.
                     None if from.left_words_unread() && self.started.is_none() && !self.has_sent_more => {
-                        (from, self.to) = agent::call(&self.socket, &self.call).await?;
+                        (from, self.to) = call_agent(&self.socket, &self.call, &mut interrupts).await?;
                     }
                     None => return Err(self.lost()),
                 },
@@ -231,26 +266,37 @@ impl StepClient {
                         pieces = None;
                     }
                     self.n_unacknowledged += piece.len() as u64;
-                    let _error_comes_by_reading = self.to.send(&frame::bytes(STDIN, &piece)).await;
+                    self.outgoing.extend(frame::bytes(STDIN, &piece));
                 }
+                written = self.to.write(&self.outgoing), if !self.outgoing.is_empty() => match written {
+                    Ok(n_bytes) => drop(self.outgoing.drain(..n_bytes)),
+                    Err(_comes_by_reading) => self.outgoing.clear(),
+                },
                 () = self.streams.due() => {
                     let written = self.streams.show_beginnings();
-                    self.check_reader(written).await?;
+                    self.check_reader(written)?;
                 }
-                interrupt = interrupts.next() => self.interrupted(interrupt).await,
+                interrupt = interrupts.next() => self.interrupted(interrupt)?,
+                () = tokio::time::sleep_until(gives_up_at), if self.gives_up_at.is_some() => return Err(self.give_up()),
                 () = tokio::time::sleep_until(deadline), if self.deadline.is_some() => {
                     self.deadline = None;
                     self.warn("its time is over; ending it");
-                    self.say(&Say::End).await;
+                    self.say(&Say::End);
                 }
             }
         };
         let flushed = self.streams.finish();
-        self.check_reader(flushed).await?;
+        self.check_reader(flushed)?;
         self.ended(code)
     }
 
-    async fn on_frame(&mut self, frame: Frame<CommandEnd>) -> Result<(), Failure> {
+    /// Notes that the agent answers.
+    fn heard(&mut self, frame: Option<Frame<CommandEnd>>) -> Option<Frame<CommandEnd>> {
+        self.gives_up_at = None;
+        frame
+    }
+
+    fn on_frame(&mut self, frame: Frame<CommandEnd>) -> Result<(), Failure> {
         match frame {
             Frame::Bytes { stream, bytes } => {
                 let task = u32::try_from(stream >> 2).unwrap_or(u32::MAX);
@@ -266,7 +312,7 @@ impl StepClient {
                     self.collected.add(stream, &bytes);
                 } else if !self.is_output_closed {
                     let written = self.streams.write(task, stream, &bytes);
-                    self.check_reader(written).await?;
+                    self.check_reader(written)?;
                 }
             }
             Frame::Message(CommandEnd::Waiting) => self.warn("it waits for CPUs that other steps of the job have"),
@@ -301,43 +347,53 @@ impl StepClient {
     }
 
     /// Ends the step if the reader of our output is gone, as SIGPIPE ends a program.
-    async fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
+    fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
         match written {
             Err(failure) if failure.kind == GONE => {
                 self.is_output_closed = true;
-                self.say(&Say::End).await;
+                self.say(&Say::End);
                 Ok(())
             }
             written => written,
         }
     }
 
-    /// Ends the step, not the job.
-    async fn interrupted(&mut self, interrupt: Interrupt) {
-        match interrupt {
-            Interrupt::Signal(signal @ (USR1 | USR2)) => self.say(&Say::Signal { signal }).await,
-            Interrupt::Signal(signal) => {
-                self.exit_by_signal = Some(Exit(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
-                self.say(&Say::End).await;
+    /// Ends the step, not the job; without the agent, if that has not answered the signal before.
+    fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), Failure> {
+        let Some(exit) = exit_by(interrupt) else {
+            if let Interrupt::Signal(signal) = interrupt {
+                self.say(&Say::Signal { signal });
             }
-            Interrupt::CtrlC => {
-                self.n_interrupts += 1;
-                self.exit_by_signal = Some(BY_INTERRUPT);
-                match self.n_interrupts {
-                    1 => {
-                        self.warn("ending it; press Ctrl-C again to kill it");
-                        self.say(&Say::End).await;
-                    }
-                    _again => self.say(&Say::Signal { signal: KILL }).await,
-                }
-            }
+            return Ok(());
+        };
+        self.exit_by_signal = Some(exit);
+        let now = Instant::now();
+        if let Some(gives_up_at) = self.gives_up_at {
+            // The command `timeout` sends its signal twice: to us, and to our process group.
+            let is_same_signal = gives_up_at - now > ANSWER_TIMEOUT - TWICE;
+            return if is_same_signal { Ok(()) } else { Err(self.give_up()) };
         }
+        self.gives_up_at = Some(now + ANSWER_TIMEOUT);
+        self.n_interrupts += u32::from(interrupt == Interrupt::CtrlC);
+        match (interrupt, self.n_interrupts) {
+            (Interrupt::CtrlC, 1) => {
+                self.warn("ending it; press Ctrl-C again to kill it");
+                self.say(&Say::End);
+            }
+            (Interrupt::CtrlC, _again) => self.say(&Say::Signal { signal: KILL }),
+            (Interrupt::Signal(_), _) => self.say(&Say::End),
+        }
+        Ok(())
     }
 
-    async fn say(&mut self, word: &Say) {
+    fn give_up(&mut self) -> Failure {
+        let _reader_left = self.streams.finish();
+        silent(&format!("when it does, it ends {}", self.name()), self.exit_by_signal.unwrap_or(BY_INTERRUPT))
+    }
+
+    fn say(&mut self, word: &Say) {
         self.has_sent_more = true;
-        // If the agent is gone, reading from it reports the error.
-        let _error_comes_by_reading = self.to.say(word).await;
+        self.outgoing.extend(frame::message(word));
     }
 
     fn name(&self) -> String {
@@ -398,6 +454,11 @@ async fn next(pieces: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     }
 }
 
+/// How long the agent may take to answer a signal: one that is not stopped does so in milliseconds, and seconds on a node
+/// that is short of memory or CPU time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How soon after a signal another one counts as the same.
+const TWICE: Duration = Duration::from_millis(100);
 /// Further failures are not reported one by one.
 const MAX_REPORTED: u32 = 16;
 /// Short enough for every clock.

@@ -106,6 +106,37 @@ fn an_owner_of_cores_lends_some_and_has_them_back() {
 }
 
 #[test]
+fn steps_of_lender_and_guest_may_ask_for_what_their_jobs_asked_for() {
+    let deployment = deployment("cores");
+    let dir = deployment.path().display().to_string();
+    let submit = |name: &str, wall: &str| {
+        let text = format!(
+            "#!/bin/sh\ncd {dir}\necho $$ > {name}.draft; mv {name}.draft {name}.pid\nuntil [ -e go ]; do sleep 0.1; done\n\
+             {} run -n 1 -c 2 sh -c 'echo $RMS_CPUS_PER_TASK' > {name}.step 2>&1\n\
+             until [ -e guest.step ] && [ -e owner.step ]; do sleep 0.1; done\n",
+            deployment.rms_program().display()
+        );
+        let script = deployment.script(&format!("{name}.sh"), &text);
+        deployment.submit(&["-N", "1", "--share", "-n", "1", "-c", "2", "-t", wall, &script])
+    };
+    let owner = submit("owner", "10m");
+    let owner_pid = pid(&deployment, "owner");
+    let all = allowed(owner_pid).expect("it runs");
+    let guest = submit("guest", "1m");
+    pid(&deployment, "guest");
+    assert!(allowed(owner_pid).is_some_and(|cpus| cpus != all), "it has lent some of {all}");
+    fs::write(deployment.path().join("go"), "").expect("a file");
+    for (name, job) in [("owner", owner), ("guest", guest)] {
+        deployment.wait_for_end(job);
+        assert_eq!(
+            fs::read_to_string(deployment.path().join(format!("{name}.step"))).expect("a file"),
+            "2\n",
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn a_guest_lends_to_another_that_is_inside_the_owner_once_it_ends() {
     for allocation in ["nodes", "cores"] {
         // More cores than the machine may have: what is looked at is who has which of them.

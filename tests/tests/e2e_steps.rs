@@ -211,6 +211,17 @@ echo code $?";
     }
 
     #[test]
+    fn a_step_may_take_longer_to_end_than_its_agent_to_answer() {
+        let deployment = Deployment::builder().cluster("a", 1).config("[settings]\nkill_grace = \"6s\"").start();
+        let text = "\
+$rms run -n 1 sh -c 'trap : TERM; echo $$ > deaf; while :; do sleep 0.1; done' & step=$!
+until [ -s deaf ]; do sleep 0.02; done
+kill -TERM $step; wait $step; echo code $?";
+        let (_, output) = ran(&deployment, &["-N", "1", "-t", "60s", "-e", "errors"], text);
+        assert_eq!(output, "code 137\n");
+    }
+
+    #[test]
     fn the_end_of_the_job_reaches_its_steps() {
         let deployment = two_nodes();
         let text = "$rms run -N 2 sh -c 'echo $$ > of.$RMS_NODE_NAME; exec sleep 60'";

@@ -14,6 +14,7 @@ pub struct Fence {
     seq: u64,
     /// Pairs put by the nodes that are in the open fence.
     gathered: Vec<Pair>,
+    n_gathered_bytes: usize,
     /// Pairs of the previous fence, for a node that asks again: the fence was released, but the answer got lost.
     last_released: Vec<Pair>,
 }
@@ -39,6 +40,7 @@ impl Fence {
             nodes: nodes.into_iter().map(|node| (node, FenceState::Computing)).collect(),
             seq: 1,
             gathered: Vec::new(),
+            n_gathered_bytes: 0,
             last_released: Vec::new(),
         }
     }
@@ -58,6 +60,10 @@ impl Fence {
             return Vec::new();
         }
         *state = FenceState::InFence;
+        self.n_gathered_bytes += pairs.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum::<usize>();
+        if self.n_gathered_bytes > MAX_FENCE_BYTES {
+            return self.nodes.keys().map(|node| (node.clone(), Down::Aborted { code: 1 })).collect();
+        }
         self.gathered.extend(pairs);
         self.release()
     }
@@ -95,13 +101,10 @@ impl Fence {
         if is_missing || !is_entered {
             return Vec::new();
         }
-        let n_bytes: usize = self.gathered.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum();
-        if n_bytes > MAX_FENCE_BYTES {
-            return self.nodes.keys().map(|node| (node.clone(), Down::Aborted { code: 1 })).collect();
-        }
         let seq = self.seq;
         self.seq += 1;
         self.last_released = std::mem::take(&mut self.gathered);
+        self.n_gathered_bytes = 0;
         let done = self.done(seq);
         let mut released = Vec::new();
         for (node, state) in &mut self.nodes {
@@ -154,6 +157,10 @@ mod tests {
         assert_eq!(fence.enter(&node("a"), 1, large()), []);
         let ended = fence.enter(&node("b"), 1, large());
         assert_eq!(ended, [(node("a"), Down::Aborted { code: 1 }), (node("b"), Down::Aborted { code: 1 })]);
+
+        let mut fence = self::fence(&["a", "b", "c"]);
+        assert_eq!(fence.enter(&node("a"), 1, large()), []);
+        assert_eq!(fence.enter(&node("b"), 1, large()).len(), 3, "it does not gather what c puts, too");
     }
 
     #[test]

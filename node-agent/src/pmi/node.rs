@@ -10,6 +10,10 @@ use crate::sys::End;
 /// The key of the process mapping: which ranks share a node.
 pub const MAPPING_KEY: &str = "PMI_process_mapping";
 
+/// The most bytes that the key-value spaces of all worlds may take: they are kept in the job's memory on each of its
+/// nodes. MPICH puts less than 1 KiB for each rank, with what a pair takes besides: this is enough for 32,768 of them.
+pub(super) const MAX_KVS_BYTES: usize = 32 << 20;
+
 /// The ranks of one node of one job.
 #[derive(Debug)]
 pub struct NodeRanks {
@@ -94,8 +98,14 @@ impl NodeRanks {
     /// Handles bytes from the socket of a task.
     pub fn bytes(&mut self, task: u32, bytes: &[u8]) -> Vec<Out> {
         let mut outs = Vec::new();
+        let n_kvs_bytes: usize = self.worlds.values().map(|world| world.ranks.n_kvs_bytes()).sum();
         let Some((id, local)) = self.tasks.get(&task).copied() else { return outs };
         let Some(world) = self.worlds.get_mut(&id).filter(|world| !world.is_cancelled) else { return outs };
+        if n_kvs_bytes > MAX_KVS_BYTES {
+            let most = MAX_KVS_BYTES >> 20;
+            let reason = format!("cannot go on: the ranks have put more than {most} MiB of keys and values in all");
+            world.ranks.abort(local, 1, reason, &mut outs);
+        }
         world.ranks.bytes(local, bytes, &mut outs);
         self.is_used |= world.ranks.uses_mpi();
         // If ranks finalize one by one, they are reported as their processes end; usually all finalize together.

@@ -68,6 +68,7 @@ pub struct Ranks {
     universe: u32,
     ranks: Vec<Rank>,
     kvs: BTreeMap<String, String>,
+    n_kvs_bytes: usize,
     /// Pairs put on this node since the last fence.
     fresh: Vec<Pair>,
     n_fresh_bytes: usize,
@@ -114,6 +115,8 @@ enum State {
 
 /// The most bytes that a node's ranks may put between two fences; a real program puts a few hundred bytes a rank.
 pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
+/// The bytes that a pair takes in addition to its key and value: two strings, and their part of a tree.
+const PAIR_BYTES: usize = 96;
 /// The result of a larger spawn has no list of error codes: old programs read lines of at most 1024 bytes.
 const MAX_ERROR_CODES: u32 = 400;
 
@@ -128,18 +131,34 @@ impl Ranks {
             asked: None,
             uses_mpi: false,
         };
-        Ranks {
+        let mut ranks = Ranks {
             world: birth.world,
             kvsname: birth.kvsname,
             universe: birth.universe,
             ranks: birth.members.into_iter().map(rank).collect(),
-            kvs: birth.pairs.into_iter().map(|pair| (pair.key, pair.value)).collect(),
+            kvs: BTreeMap::new(),
+            n_kvs_bytes: 0,
             fresh: Vec::new(),
             n_fresh_bytes: 0,
             seq: 1,
             asked_fence: None,
             is_aborted: false,
             ending: None,
+        };
+        birth.pairs.into_iter().for_each(|pair| ranks.insert(pair));
+        ranks
+    }
+
+    /// Returns how many bytes the key-value space takes, roughly.
+    pub fn n_kvs_bytes(&self) -> usize {
+        self.n_kvs_bytes
+    }
+
+    fn insert(&mut self, pair: Pair) {
+        let n_key_bytes = PAIR_BYTES + pair.key.len();
+        self.n_kvs_bytes += n_key_bytes + pair.value.len();
+        if let Some(replaced) = self.kvs.insert(pair.key, pair.value) {
+            self.n_kvs_bytes -= n_key_bytes + replaced.len();
         }
     }
 
@@ -253,7 +272,7 @@ impl Ranks {
         }
         self.asked_fence = None;
         self.seq += 1;
-        self.kvs.extend(pairs.into_iter().map(|pair| (pair.key, pair.value)));
+        pairs.into_iter().for_each(|pair| self.insert(pair));
         self.release_barrier(outs);
     }
 
@@ -298,7 +317,8 @@ impl Ranks {
         Ok(())
     }
 
-    fn abort(&mut self, local: usize, code: i32, what: String, outs: &mut Vec<Out>) {
+    /// Ends the job because of a rank.
+    pub fn abort(&mut self, local: usize, code: i32, what: String, outs: &mut Vec<Out>) {
         if self.is_aborted {
             return;
         }
@@ -398,8 +418,9 @@ impl Ranks {
         if self.n_fresh_bytes > MAX_FRESH_BYTES {
             return Err(RankError::TooMany);
         }
-        self.fresh.push(Pair { key: key.to_owned(), value: value.to_owned() });
-        self.kvs.insert(key.to_owned(), value.to_owned());
+        let pair = Pair { key: key.to_owned(), value: value.to_owned() };
+        self.fresh.push(pair.clone());
+        self.insert(pair);
         self.reply(local, outs, format_args!("cmd=put_result rc=0 msg=success"));
         Ok(())
     }

@@ -25,14 +25,22 @@ pub enum LayoutError {
     #[error("the step asks for {wanted} nodes, but {there} of job {job} can be used: {nodes}")]
     TooFewNodes { wanted: u32, there: u32, job: u64, nodes: String },
     #[error(
-        "{n_tasks} tasks of {cpus} CPUs need more than the {room} that these nodes have room for: {nodes}; --overcommit starts them all the same"
+        "{n_tasks} tasks of {cpus} CPUs need more than the {room} that these nodes have room for: {nodes}{}; --overcommit starts them all the same",
+        missing(*.n_missing)
     )]
-    TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String },
+    TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String, n_missing: u32 },
     #[error("the step asks for {n_tasks} tasks on node {node}: at most {MAX_PER_NODE} are started on one")]
     TooManyOnOne { n_tasks: u32, node: String },
     /// Other steps use the CPUs.
     #[error("other steps of the job have the CPUs")]
     Busy,
+}
+
+fn missing(n_cpus: u32) -> String {
+    match n_cpus {
+        0 => String::new(),
+        n_cpus => format!("; of the CPUs that the job asked for there, {n_cpus} are lent or missing now"),
+    }
 }
 
 /// Places the tasks of a step. `taken` are the CPUs that other steps use, by node.
@@ -74,7 +82,9 @@ pub fn lay_out(
     };
     let Some(wanted) = spread(n_tasks, &room(|candidate| candidate.room)) else {
         let room = room(|candidate| candidate.room).iter().fold(0, |sum: u32, room| sum.saturating_add(*room));
-        return Err(LayoutError::TooManyTasks { n_tasks, cpus: cpus_per_task, room, nodes: names(&chosen) });
+        let n_missing = chosen.iter().fold(0, |sum: u32, candidate| sum.saturating_add(candidate.n_missing));
+        let nodes = names(&chosen);
+        return Err(LayoutError::TooManyTasks { n_tasks, cpus: cpus_per_task, room, nodes, n_missing });
     };
     let counts = match step.exclusive {
         true => spread(n_tasks, &room(|candidate| candidate.free)).ok_or(LayoutError::Busy)?,
@@ -97,6 +107,8 @@ struct Candidate<'a> {
     room: u32,
     free: u32,
     taken: u32,
+    /// CPUs that the job asked for and does not have now: it lends them, or began without them.
+    n_missing: u32,
 }
 
 fn nodes_of<'a>(
@@ -112,13 +124,13 @@ fn nodes_of<'a>(
         return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
     }
     let candidate = |place: &'a LaunchNode| {
-        let cpus = place.cpus.max(1);
+        // What the job asked for, its steps may ask for, too: they then share the CPUs that it has.
+        let asked = place.n_tasks.saturating_mul(order.launch.cpus_per_task.max(1));
+        let cpus = place.cpus.max(asked).max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
-        // A job that may have more tasks than CPUs may have them in its steps, too.
-        let own = if step.cpus_per_task.is_none() { place.n_tasks } else { 0 };
-        let room = (cpus / cpus_per_task).max(own);
+        let room = cpus / cpus_per_task;
         let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
-        Candidate { place, own: place.n_tasks.max(1), room, free, taken }
+        Candidate { place, own: place.n_tasks.max(1), room, free, taken, n_missing: asked.saturating_sub(place.cpus) }
     };
     let may_be = |place: &&LaunchNode| !step.excluded.contains(&place.name);
     Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect())
@@ -255,6 +267,27 @@ mod tests {
         assert_eq!(laid_out(&leaving, &StepRequest::default()), "n1:2 n2:2");
         let many = asking(|step| (step.tasks, step.overcommit) = (Some(30), true));
         assert_eq!(laid_out(&three(), &many), "n1:10 n2:10 n3:10");
+    }
+
+    #[test]
+    fn a_step_may_ask_for_what_its_job_asked_for_while_cpus_are_lent() {
+        let mut lender = job(&[("n1", 4, 2), ("n2", 8, 2)]);
+        lender.launch_mut().cpus_per_task = 4;
+        let check = |n_tasks: u32, cpus: u32, expected: &str| {
+            let step = asking(|step| (step.tasks, step.cpus_per_task) = (Some(n_tasks), Some(cpus)));
+            let told = laid_out(&lender, &step);
+            assert!(told.contains(expected), "{told}");
+        };
+        check(4, 4, "n1:2 n2:2");
+        check(16, 1, "n1:8 n2:8");
+        check(2, 8, "n1:1 n2:1");
+        let missing = "; of the CPUs that the job asked for there, 4 are lent or missing now";
+        check(
+            5,
+            4,
+            &format!("5 tasks of 4 CPUs need more than the 4 that these nodes have room for: n[1-2]{missing};"),
+        );
+        assert!(!laid_out(&three(), &asking(|step| step.tasks = Some(13))).contains("lent"));
     }
 
     #[test]

@@ -432,8 +432,16 @@ impl RunningStep {
                     self.send(idx, StepDown::StdinEof).await;
                 }
             }
-            CallerMessage::Say(Say::Signal { signal }) => self.send_all(&StepDown::Signal { signal }).await,
-            CallerMessage::Say(Say::End) => self.end().await,
+            CallerMessage::Say(say) => {
+                // The caller learns that it was heard; any frame that already waits for it says that, too.
+                if self.waiting.is_empty() {
+                    self.answer(&CommandEnd::Taken { n_bytes: 0 });
+                }
+                match say {
+                    Say::Signal { signal } => self.send_all(&StepDown::Signal { signal }).await,
+                    Say::End => self.end().await,
+                }
+            }
         }
         true
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::pmi::WorldId;
+use crate::pmi::node::MAX_KVS_BYTES;
 use crate::pmi::ranks::MAX_FRESH_BYTES;
 use crate::pmi::{KEYLEN_MAX, LINE_MAX, VALLEN_MAX};
 
@@ -224,4 +225,29 @@ fn floods_end_the_job() {
         job.heard.clear();
     }
     assert!(job.aborted().1.contains("more to its process manager"));
+}
+
+/// Puts one value for each key and lets both ranks pass a fence; the ranks take turns.
+fn fence_with(job: &mut Job, n: u32, keys: impl Iterator<Item = String>) {
+    let value = "v".repeat(VALLEN_MAX);
+    keys.for_each(|key| job.say(n % 2, &format!("cmd=put kvsname=k key={key} value={value}")));
+    (0..2).for_each(|rank| job.say(rank, "cmd=barrier_in"));
+    job.heard.clear();
+}
+
+#[test]
+fn a_key_space_that_grows_with_every_fence_ends_the_job() {
+    let mut job = Job::new("k", &[1, 1]);
+    (0..2).for_each(|rank| job.init(rank));
+    let n_keys = (MAX_FRESH_BYTES / VALLEN_MAX / 2) as u32;
+    for n in 0..MAX_KVS_BYTES / MAX_FRESH_BYTES * 4 {
+        fence_with(&mut job, n as u32, (0..n_keys).map(|key| key.to_string()));
+    }
+    assert_eq!(job.aborted, None, "values that replace others take no more room");
+    for n in 0..MAX_KVS_BYTES / MAX_FRESH_BYTES * 2 + 1 {
+        fence_with(&mut job, n as u32, (0..n_keys).map(|key| format!("{n}.{key}")));
+    }
+    let (code, reason) = job.aborted();
+    assert_eq!(code, 1);
+    assert!(reason.contains("cannot go on: the ranks have put more than 32 MiB of keys and values in all"), "{reason}");
 }
