@@ -173,13 +173,6 @@ pub struct LaunchNode {
     pub grant: Option<Grant>,
 }
 
-impl LaunchNode {
-    /// The most CPUs that the job may have there without having been given more.
-    pub fn most_cpus(&self) -> u32 {
-        self.cpus.max(self.asked_cpus)
-    }
-}
-
 /// One job as reported by an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobReport {
