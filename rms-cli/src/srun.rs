@@ -209,7 +209,7 @@ impl Srun {
         for (option, value) in binding {
             let is_news = value.as_deref().is_some_and(|value| !["no", "none"].contains(&value));
             if is_news && !self.quiet {
-                output::warn(&format!("srun: {option} has no effect: tasks of a step run on all CPUs of the job"));
+                output::warn(&format!("srun: {option} has no effect: Limber places tasks on CPUs of the job"));
             }
         }
         let nodes = |text: Option<String>| match text {

@@ -369,7 +369,8 @@ fn a_damaged_journal_is_recovered_up_to_the_damage() {
 /// The snapshot is enough to go on from, whatever has become of the log that continues it.
 #[test]
 fn a_journal_without_a_log_is_recovered_up_to_its_snapshot() {
-    let damages: [(&str, fn(&Path)); 4] = [
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 4] = [
         ("missing", |log| fs::remove_file(log).expect("a file")),
         ("empty", |log| fs::write(log, "").expect("a file")),
         ("cut off", |log| fs::write(log, &fs::read(log).expect("a file")[..300]).expect("a file")),
