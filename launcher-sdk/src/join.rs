@@ -35,6 +35,15 @@ pub enum JoinError {
     Dir(#[from] DirError),
 }
 
+/// Who a client directory was made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// The user or admin.
+    pub identity: Identity,
+    /// Who it was for before, at the same cluster; that certificate is revoked.
+    pub replaced: Option<Identity>,
+}
+
 /// Redeems `token` and makes `dir` the client directory of the user or admin whom it names. Until the token expires, a
 /// call whose answer was lost can be repeated with the same `dir`, which keeps the key. If `dir` belongs to the same
 /// cluster already, the new certificate replaces the old one, which is revoked; with `replace`, also if `dir` belongs to
@@ -42,7 +51,7 @@ pub enum JoinError {
 ///
 /// # Errors
 /// See [`JoinError`]; the token is not used up if the directory is taken.
-pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identity, JoinError> {
+pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Joined, JoinError> {
     // Credentials that cannot be used need not be kept.
     let old = if is_there(&dir.join(CONFIG_FILE))? { Credentials::load(dir).ok() } else { None };
     let old = match old {
@@ -69,5 +78,5 @@ pub async fn join(token: &TokenText, dir: &Path, replace: bool) -> Result<Identi
     if old.is_some() {
         rms_wire::come_with(address, &joined.credentials).await;
     }
-    Ok(identity)
+    Ok(Joined { identity, replaced: old.map(|old| old.identity().clone()) })
 }

@@ -44,7 +44,7 @@ pub use client::watch::Watch;
 pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
 pub use dir::{CONFIG_FILE, ClientConfig, DirError, SYSTEM_SOCKET, find_client_dir, is_there};
 pub use error::{CallError, ConnectError};
-pub use join::{JoinError, join};
+pub use join::{JoinError, Joined, join};
 /// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;

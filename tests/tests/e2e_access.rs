@@ -35,6 +35,9 @@ fn a_token_holds_once_for_its_time_and_until_it_is_revoked() {
     let created = Instant::now();
     join(&deployment, &used, "ada").ok();
     assert!(error(&join(&deployment, &used, "again").fails(1)).contains("not valid"));
+    let other = token(&deployment, &["--role", "user", "--name", "cem"]);
+    let joined = join(&deployment, &other, "ada").ok().json();
+    assert_eq!((&joined["identity"], &joined["replaced"]), (&"user/cem".into(), &"user/ada".into()));
 
     let revoked = token(&deployment, &["--role", "user", "--name", "bob"]);
     let id = revoked.split('.').nth(1).expect("lmb1.ID.…");

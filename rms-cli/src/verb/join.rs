@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use launcher_sdk::TokenText;
+use launcher_sdk::{Joined, TokenText};
 use rms_model::Identity;
 use serde_json::{Value, json};
 
@@ -40,8 +40,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(dir) => dir.clone(),
         None => context.places.to_join()?,
     };
-    let identity = launcher_sdk::join(&token, &dir, args.replace).await?;
-    context.output.show(&Joined { identity, dir, server: token.address().to_owned() })?;
+    let joined = launcher_sdk::join(&token, &dir, args.replace).await?;
+    context.output.show(&JoinAnswer { joined, dir, server: token.address().to_owned() })?;
     Ok(Exit::OK)
 }
 
@@ -52,23 +52,37 @@ fn read_line() -> Result<String, Failure> {
     Ok(line)
 }
 
-struct Joined {
-    identity: Identity,
+struct JoinAnswer {
+    joined: Joined,
     dir: PathBuf,
     server: String,
 }
 
-impl Show for Joined {
+impl JoinAnswer {
+    /// Somebody else for whom the directory was before.
+    fn replaced(&self) -> Option<&Identity> {
+        self.joined.replaced.as_ref().filter(|other| **other != self.joined.identity)
+    }
+}
+
+impl Show for JoinAnswer {
     fn text(&self) -> String {
-        format!("you are {} at {}; the certificate is in {}\n", self.identity, self.server, self.dir.display())
+        let (identity, dir) = (&self.joined.identity, self.dir.display());
+        let mut text = format!("you are {identity} at {}; the certificate is in {dir}\n", self.server);
+        if let Some(other) = self.replaced() {
+            text += &format!("it takes the place of that of {other}, which is revoked\n");
+        }
+        text
     }
 
     fn json(&self) -> Value {
-        json!({"identity": self.identity.to_string(), "server": self.server, "dir": self.dir.display().to_string()})
+        let (identity, dir) = (self.joined.identity.to_string(), self.dir.display().to_string());
+        let replaced = self.replaced().map(ToString::to_string);
+        json!({"identity": identity, "replaced": replaced, "server": self.server, "dir": dir})
     }
 
     fn ids(&self) -> Vec<String> {
-        vec![self.identity.to_string()]
+        vec![self.joined.identity.to_string()]
     }
 
     fn table(&self) -> Option<Table> {

@@ -24,7 +24,9 @@ use crate::table::Table;
 use crate::terms::{self, Allowed};
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
+#[command(
+    override_usage = "rms negotiate [JOB] <--grow COUNT | --shrink COUNT | …> [OPTIONS]",
+    after_help = "\
 Inside of a job it asks for that job, with the credentials that the job was
 given; elsewhere name the job. It prints the nodes that came or went, once they
 can be used, or are free.
@@ -53,7 +55,8 @@ Examples:
   rms negotiate --grow-gpus a100:1 --on a2 --wait 5m
                                            one GPU of that type more on a2
   rms negotiate --grow-licences matlab:2   two licences of its cluster more
-  rms negotiate --extend 30m               thirty minutes of wall time more")]
+  rms negotiate --extend 30m               thirty minutes of wall time more"
+)]
 pub struct Args {
     /// Which job: an id, or last; $RMS_JOB_ID if absent
     #[arg(value_name = "JOB")]
