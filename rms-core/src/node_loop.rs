@@ -209,10 +209,10 @@ impl NodeLoop {
             Inbound::Examined { job, run, remains } => self.examined(now, (job, run), &remains),
             Inbound::Removed { job, run } => {
                 self.seats.removed((job, run));
-                match self.delayed.remove(&(job, run)) {
-                    Some(desired) => self.start(desired),
-                    None => self.assign_seats(),
+                if let Some(desired) = self.delayed.remove(&(job, run)) {
+                    self.start(desired);
                 }
+                self.assign_seats();
             }
             Inbound::LeftoversEnded(report) => self.changed(now, report),
             Inbound::SpoolMade => {
@@ -278,7 +278,9 @@ impl NodeLoop {
     }
 
     fn handle_agent_event(&mut self, now: Time, event: AgentEvent) {
-        for effect in self.agent.handle(event) {
+        let effects = self.agent.handle(event);
+        let has_starts = effects.iter().any(|effect| matches!(effect, AgentEffect::Start(_)));
+        for effect in effects {
             match effect {
                 AgentEffect::Start(desired) => self.start(desired),
                 AgentEffect::Update(desired) => {
@@ -299,6 +301,10 @@ impl NodeLoop {
                 AgentEffect::Report(_) => {}
             }
         }
+        // Together, so that none of the supervisors that were freed is ended while one of these jobs needs it.
+        if has_starts {
+            self.assign_seats();
+        }
     }
 
     fn start(&mut self, desired: DesiredJob) {
@@ -316,7 +322,6 @@ impl NodeLoop {
         self.jobs.insert(execution, local);
         self.out.push(Outbound::Register(desired));
         self.seats.wait(execution, false);
-        self.assign_seats();
     }
 
     /// Assigns supervisors to waiting executions.

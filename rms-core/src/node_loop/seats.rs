@@ -92,7 +92,9 @@ impl Seats {
             self.making.insert(seat.clone());
             out.push(Outbound::MakeSeat { seat });
         }
-        while self.idle.len() > self.n_warm + SURPLUS {
+        // Where many jobs run at a time, many end at a time, and as many begin soon after.
+        let n_serving = self.seats.values().filter(|seat| seat.serves.is_some()).count();
+        while self.idle.len() > self.n_warm + SURPLUS.max(n_serving) {
             let seat = self.idle.remove(0);
             self.seats.remove(&seat);
             out.push(Outbound::EndSeat { seat, with_folder: true });
@@ -196,5 +198,5 @@ impl Seats {
     }
 }
 
-/// How many idle supervisors beyond those wanted are kept for the next jobs.
+/// How many idle supervisors beyond those wanted are kept for the next jobs, at least.
 const SURPLUS: usize = 2;

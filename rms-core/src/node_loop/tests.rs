@@ -229,6 +229,34 @@ fn a_supervisor_serves_one_job_after_the_other() {
     assert!([first, second].contains(&seat), "it is idle again");
 }
 
+/// Where jobs share a node, many end and begin at a time.
+#[test]
+fn supervisors_of_jobs_that_end_together_serve_those_that_begin_next() {
+    let mut scene = Scene::new();
+    let mut jobs: Vec<DesiredJob> = (1..=8).map(job).collect();
+    scene.desire(&jobs);
+    for turn in 1..4 {
+        for ended in &jobs {
+            scene.runs(ended);
+        }
+        scene.orders.clear();
+        // Six end; the server takes them off at once, or with a step of its own.
+        let ends: Vec<DesiredJob> = jobs.drain(..6).collect();
+        for ended in &ends {
+            scene.says(ended, done());
+        }
+        if turn % 2 == 0 {
+            scene.desire(&jobs);
+        }
+        jobs.extend((1..=6).map(|n| job(turn * 10 + n)));
+        scene.desire(&jobs);
+        let is_end = |order: &Outbound| matches!(order, Outbound::EndSeat { .. });
+        assert_eq!(scene.orders.iter().filter(|order| is_end(order)).count(), 0, "turn {turn}");
+        let is_order = |order: &Outbound| matches!(order, Outbound::Order { .. });
+        assert_eq!(scene.orders.iter().filter(|order| is_order(order)).count(), 6, "turn {turn}");
+    }
+}
+
 #[test]
 fn a_supervisor_that_dies_before_its_order_is_replaced() {
     let mut scene = Scene::new();
