@@ -397,24 +397,30 @@ fn a_job_that_comes_again_waits_for_what_it_had_here_to_go() {
     assert!(scene.ordered(&second).is_some());
 }
 
-/// A server that was restored from a backup gives numbers out again.
-#[test]
-fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
+/// A node that keeps the streams of job 1, and is to start another one of that number: a server that was restored from a
+/// backup gives numbers out again.
+fn with_two_of_a_number() -> (Scene, DesiredJob) {
     let mut scene = Scene::new();
-    let (job, run) = (JobId(1), Run(1));
-    let mut first = followed(self::job(1));
+    let mut first = followed(job(1));
     Arc::make_mut(&mut first.launch).submitted = Time::from_secs(55);
     scene.starts(&first);
     scene.runs(&first);
     scene.says(&first, done());
+    scene.orders.clear();
     let mut second = first.clone();
     Arc::make_mut(&mut second.launch).submitted = Time::from_secs(77);
     scene.desire(std::slice::from_ref(&second));
+    (scene, second)
+}
+
+#[test]
+fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
+    let (mut scene, second) = with_two_of_a_number();
+    let (job, run) = (second.job, second.run);
     assert!(scene.has(&Outbound::MarkForgotten { job, run }), "its end is not that of the second");
     assert!(scene.has(&Outbound::Drop { job, run }) && scene.has(&Outbound::RemoveEntry { job, run }));
     assert_eq!(scene.ordered(&second), None, "it would find the entry of the first");
     let is_registered = |scene: &Scene| scene.orders.iter().any(|order| matches!(order, Outbound::Register(_)));
-    scene.orders.clear();
     assert!(!is_registered(&scene), "its followers would read the streams of the first");
     scene.take(Inbound::Removed { job, run });
     assert!(is_registered(&scene) && scene.ordered(&second).is_some());
@@ -426,16 +432,8 @@ fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
 /// Its order to end may come before what is kept of the other job is removed.
 #[test]
 fn another_job_of_the_same_number_that_is_ended_while_it_waits_never_starts() {
-    let mut scene = Scene::new();
-    let (job, run) = (JobId(1), Run(1));
-    let mut first = followed(self::job(1));
-    Arc::make_mut(&mut first.launch).submitted = Time::from_secs(55);
-    scene.starts(&first);
-    scene.runs(&first);
-    scene.says(&first, done());
-    let mut second = first.clone();
-    Arc::make_mut(&mut second.launch).submitted = Time::from_secs(77);
-    scene.desire(std::slice::from_ref(&second));
+    let (mut scene, second) = with_two_of_a_number();
+    let (job, run) = (second.job, second.run);
     scene.orders.clear();
     scene.desire(&[ending(second.clone())]);
     let report = scene.take_order(|order| matches!(order, Outbound::Report(_)));
