@@ -16,7 +16,7 @@ use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
 use crate::state::job::Job;
-use crate::state::{ApplyError, BumpedNodes, Replay, State};
+use crate::state::{ApplyError, BumpedNodes, IdSet, Replay, State};
 use crate::step::Step;
 
 /// What the core is started with.
@@ -79,7 +79,7 @@ pub(crate) struct Passes {
     /// The most that a fact has freed since the last pass.
     freed: Freed,
     /// Where any cluster is shared by cores, the nodes of jobs that have ended since then.
-    left: BTreeSet<NodeId>,
+    left: IdSet,
 }
 
 impl Context {
@@ -130,7 +130,9 @@ impl Context {
         if let Fact::JobDone { record, .. } = &fact
             && !self.state.shared().is_empty()
         {
-            self.passes.left.extend(self.state.jobs().get(&record.job).into_iter().flat_map(Job::nodes));
+            for node in self.state.jobs().get(&record.job).into_iter().flat_map(Job::nodes) {
+                self.passes.left.insert(*node);
+            }
         }
         let mut bumped =
             if self.config.tells_anyone { BumpedNodes::Recorded(&mut self.bumped) } else { BumpedNodes::Ignored };

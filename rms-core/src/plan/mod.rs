@@ -38,7 +38,7 @@ pub mod views;
 mod watched;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rms_model::{ClusterId, JobId, NodeId, Request, Slice, Time, View, profile};
 
@@ -52,7 +52,7 @@ pub(crate) use ledger::{base_blocks, meets};
 pub(crate) use mates::{GuestStart, LentCores, SharingRound};
 pub(crate) use row::row_beside;
 
-use crate::state::State;
+use crate::state::{IdSet, State};
 
 /// How much of a pass is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum Scope<'a> {
     Starts,
     /// The same if all that was freed since the last pass is before `until`; in clusters that are shared by cores, on
     /// `nodes` only.
-    Freed { until: Time, nodes: &'a BTreeSet<NodeId> },
+    Freed { until: Time, nodes: &'a IdSet },
     /// The same if nothing was freed since the last pass that could let a job start earlier than that pass found.
     Arrivals,
     /// An estimate for each application that is considered.

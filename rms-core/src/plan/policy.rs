@@ -453,7 +453,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         let is_tracked = scope.is_of_starts() && !may_pass_by && self.look.is_none();
         let mut freed = is_tracked.then(Vec::new);
         if let (Scope::Freed { until, nodes }, Some(freed)) = (scope, &mut freed) {
-            freed.extend(self.pass.grids.freed(nodes.iter().copied(), (self.now, until)));
+            freed.extend(self.pass.grids.freed(nodes.iter(), (self.now, until)));
         }
         let knows_all = matches!(scope, Scope::Freed { .. } | Scope::Arrivals);
         if is_tracked && knows_all && keeps_promises {

@@ -68,7 +68,7 @@ impl Eq for FreeNodes {}
 
 /// A set of ids with one bit each: ids are assigned in sequence, so they are dense.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct IdSet {
+pub struct IdSet {
     words: Vec<u64>,
 }
 
@@ -135,7 +135,7 @@ impl IdSet {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         self.words.iter().enumerate().flat_map(|(word_idx, word)| {
             // Each iteration removes the lowest bit.
             let rests = std::iter::successors(Some(*word), |rest| Some(rest & (rest - 1)));
@@ -144,6 +144,15 @@ impl IdSet {
         })
     }
 }
+
+/// Ignores empty words at the end.
+impl PartialEq for IdSet {
+    fn eq(&self, other: &IdSet) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for IdSet {}
 
 fn place(node: NodeId) -> (usize, u64) {
     ((node.0 / u64::BITS) as usize, 1 << (node.0 % u64::BITS))

@@ -48,7 +48,7 @@ pub(crate) use constraint::{
 };
 pub(crate) use evolving::tasks_per_node;
 use free::FreeNodes;
-pub(crate) use free::IdSet;
+pub use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub(crate) use launcher::spec_for_request;
