@@ -123,6 +123,11 @@ pub struct Input {
     pub eof: bool,
 }
 
+impl Input {
+    /// The end of the input. It may be sent again: a peer that has ended the input already ignores it.
+    pub const END: Input = Input { bytes: Vec::new(), eof: true };
+}
+
 impl Message for FollowOrder {
     const KIND: Kind = Kind::FollowOrder;
 }

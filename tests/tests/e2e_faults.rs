@@ -1,8 +1,9 @@
 //! Faults under real processes: whatever is killed, no job is lost and none runs twice.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -53,6 +54,25 @@ fn a_killed_server_loses_no_job_and_starts_none_twice() {
     for name in ["long", "short", "w0", "w1", "w2"] {
         assert_eq!(runs(&deployment, name).matches("start").count(), 1, "{name} ran once");
     }
+}
+
+#[test]
+fn input_of_a_run_that_waits_outlives_the_server() {
+    let mut deployment = Deployment::of_nodes(1);
+    let before = deployment.submit(&["--wrap", "sleep 1000"]);
+    let mut command = deployment.command(&["run", "-t", "1m", "cat"]);
+    let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    run.stdin.take().expect("it is piped").write_all(b"hello\n").expect("it is read");
+    wait_until("it to wait", SOON, || {
+        let queue = deployment.rms(&["queue", "--json"]).ok().json();
+        (queue["jobs"].as_array()?.len() == 2).then_some(())
+    });
+
+    deployment.kill_server();
+    deployment.start_server();
+    deployment.rms(&["cancel", &before.to_string()]).ok();
+    let output = run.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"hello\n".as_slice()), "{output:?}");
 }
 
 /// The first agent that is back is not all that there is: the job takes the whole idle cluster.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rms_api::answer::JobChange;
 use rms_model::{JobId, Run};
 use rms_wire::{Backoff, ClientRequest, Followed, Input, LinkError, Receiver, Sender};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 
 pub use rms_wire::{Missing, Offset, Stream};
 
@@ -55,7 +55,7 @@ impl Follow {
     pub(crate) fn start(client: Client, job: JobId, input: bool) -> Follow {
         let (event_sender, events) = mpsc::channel(64);
         let (input_sender, inputs) = mpsc::channel(4);
-        let inputs = Arc::new(Mutex::new(Inputs { queue: inputs, is_open: input }));
+        let inputs = Arc::new(Mutex::new(Inputs { queue: inputs, is_wanted: input, has_ended: false }));
         tokio::spawn(async move {
             let position = Position::new(job);
             let mut follower = Follower { client, position, inputs, events: event_sender };
@@ -81,7 +81,8 @@ impl Follow {
     }
 }
 
-/// Feeds the standard input of a followed job. Input in flight when a link breaks may be lost.
+/// Feeds the standard input of a followed job. Input waits here until the job has its nodes; what is in flight when a
+/// link breaks after that may be lost, but never the end of the input.
 #[derive(Clone, Debug)]
 pub struct InputSender(mpsc::Sender<Input>);
 
@@ -94,15 +95,17 @@ impl InputSender {
     /// Ends the input.
     pub async fn end(&self) {
         // A job that is gone has no input to end.
-        let _ = self.0.send(Input { bytes: Vec::new(), eof: true }).await;
+        let _ = self.0.send(Input::END).await;
     }
 }
 
 #[derive(Debug)]
 struct Inputs {
     queue: mpsc::Receiver<Input>,
-    /// The caller wants to send input and has not ended it.
-    is_open: bool,
+    /// Whether the caller sends input.
+    is_wanted: bool,
+    /// The caller has ended it, and a server was told.
+    has_ended: bool,
 }
 
 /// How much of the job's output was received.
@@ -199,20 +202,21 @@ impl Follower {
         let mut backoff = Backoff::default();
         loop {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
-            let input = self.inputs.lock().await.is_open;
+            let input = self.inputs.lock().await.is_wanted;
             let Ok(mut channel) = link.open().await else { continue };
             let call = ClientRequest::Follow(self.position.resume_request(input));
             if channel.send(&call).await.is_err() {
                 continue;
             }
             let (mut sender, receiver) = channel.split();
+            let (has_nodes, placed) = watch::channel(false);
             let feeder = if input {
-                Some(tokio::spawn(feed(sender, Arc::clone(&self.inputs))))
+                Some(tokio::spawn(feed(sender, Arc::clone(&self.inputs), placed)))
             } else {
                 sender.finish();
                 None
             };
-            let ended = self.receive(receiver).await;
+            let ended = self.receive(receiver, &has_nodes).await;
             if let Some(feeder) = feeder {
                 feeder.abort();
                 // It holds the lock of the inputs until it has really ended.
@@ -227,7 +231,7 @@ impl Follower {
         }
     }
 
-    async fn receive(&mut self, mut receiver: Receiver) -> Result<Ended, CallError> {
+    async fn receive(&mut self, mut receiver: Receiver, has_nodes: &watch::Sender<bool>) -> Result<Ended, CallError> {
         let mut received_any = false;
         loop {
             let received = tokio::select! {
@@ -238,6 +242,9 @@ impl Follower {
                 Ok(Some(Followed::Chunk(chunk))) => self.position.take_new(chunk),
                 Ok(Some(Followed::Change(change))) => {
                     self.position.apply(&change);
+                    if !change.nodes.is_empty() {
+                        has_nodes.send_replace(true);
+                    }
                     Some(FollowEvent::Change(change))
                 }
                 Ok(Some(Followed::Missing(missing))) => {
@@ -287,20 +294,25 @@ pub(crate) fn is_transient(refused: &Refused) -> bool {
 }
 
 /// Sends input until it ends. A task of its own: a job that does not read its input must not block its output.
-async fn feed(mut sender: Sender, inputs: Arc<Mutex<Inputs>>) {
+///
+/// Nothing is sent before the job has nodes: until then input would lie in the server's memory, and be lost with it.
+async fn feed(mut sender: Sender, inputs: Arc<Mutex<Inputs>>, mut placed: watch::Receiver<bool>) {
+    if placed.wait_for(|has_nodes| *has_nodes).await.is_err() {
+        return;
+    }
     let mut inputs = inputs.lock().await;
-    while let Some(input) = inputs.queue.recv().await {
-        let eof = input.eof;
-        if eof {
-            inputs.is_open = false;
-        }
+    while !inputs.has_ended
+        && let Some(input) = inputs.queue.recv().await
+    {
+        inputs.has_ended = input.eof;
         // Input in flight when the link breaks may or may not have arrived, and must not arrive twice: it is not repeated.
-        if sender.send(&input).await.is_err() {
+        if !input.eof && sender.send(&input).await.is_err() {
             return;
         }
-        if eof {
-            break;
-        }
+    }
+    // The end may come twice: it is repeated over each link.
+    if inputs.has_ended && sender.send(&Input::END).await.is_err() {
+        return;
     }
     sender.finish();
 }

@@ -382,7 +382,7 @@ impl Agent {
             for piece in typed.chunks(16 << 10) {
                 sender.send(&Input { bytes: piece.to_vec(), eof: false }).await.expect("sent");
             }
-            sender.send(&Input { bytes: Vec::new(), eof: true }).await.expect("sent");
+            sender.send(&Input::END).await.expect("sent");
             sender
         });
         let mut written: BTreeMap<(u32, bool), Vec<u8>> = BTreeMap::new();

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::SessionError;
 use super::join::watch_refused;
-use super::pull::{Offsets, Pull, PullEvent, reserve_memory};
+use super::pull::{Inputs, Offsets, Pull, PullEvent, reserve_memory};
 use super::watch::recorded;
 use crate::shared::Shared;
 
@@ -89,7 +89,7 @@ struct FollowSession {
     has_input: bool,
     first: JobChange,
     changes: Option<mpsc::Receiver<JobChange>>,
-    input: Arc<Mutex<mpsc::Receiver<Input>>>,
+    input: Arc<Mutex<Inputs>>,
     run: Option<Run>,
     pulls: JoinSet<()>,
     /// The nodes of this run that were or are pulled from, numbered in the order in which they came; and those that the run
@@ -138,7 +138,7 @@ impl FollowSession {
             has_input: order.input,
             first,
             changes,
-            input: Arc::new(Mutex::new(inputs)),
+            input: Arc::new(Mutex::new(Inputs::new(inputs))),
             run: None,
             pulls: JoinSet::new(),
             nodes: BTreeMap::new(),

@@ -33,10 +33,18 @@ pub struct Pull {
     /// The memory for everything that this identity follows, in KiB, and the part that the offsets take.
     pub held: Arc<Semaphore>,
     pub held_for_offsets: Vec<OwnedSemaphorePermit>,
-    /// The input, for node 0, whose task 0 gets it; the receiver passes to the next run of the job.
-    pub input: Option<Arc<Mutex<mpsc::Receiver<Input>>>>,
+    /// The input, for node 0, whose task 0 gets it; it passes to the next run of the job.
+    pub input: Option<Arc<Mutex<Inputs>>>,
     /// Becomes true when the job is over.
     pub is_over: watch::Receiver<bool>,
+}
+
+/// The follower's input. Its end is told to each agent that is asked from then on: it may be lost with an agent, or with
+/// the run that it ended.
+#[derive(Debug)]
+pub struct Inputs {
+    queue: mpsc::Receiver<Input>,
+    has_ended: bool,
 }
 
 /// How far each stream was delivered to the follower.
@@ -69,6 +77,22 @@ enum PullEnd {
     NoRoom,
     /// The link broke; the pull goes on over the next one.
     Lost(LinkError),
+}
+
+impl Inputs {
+    pub fn new(queue: mpsc::Receiver<Input>) -> Inputs {
+        Inputs { queue, has_ended: false }
+    }
+
+    /// Returns the next input, its end again and again; `None` if the follower has left. Cancel safe.
+    async fn next(&mut self) -> Option<Input> {
+        if self.has_ended {
+            return Some(Input::END);
+        }
+        let input = self.queue.recv().await?;
+        self.has_ended = input.eof;
+        Some(input)
+    }
 }
 
 impl Pull {
@@ -183,10 +207,11 @@ impl Pull {
         };
         let writing = async {
             if let Some(input) = input {
-                let mut input = input.lock().await;
-                while let Some(input) = input.recv().await {
-                    if sender.send(&input).await.is_err() {
-                        // The reading half sees the end, too.
+                let mut inputs = input.lock().await;
+                while let Some(input) = inputs.next().await {
+                    let is_last = input.eof;
+                    // If it fails, the reading half sees the end, too.
+                    if sender.send(&input).await.is_err() || is_last {
                         break;
                     }
                 }

@@ -94,9 +94,28 @@ fn input_reaches_the_first_node() {
         let mut followed = follow(&ann, job).await;
         let (mut spool, _order) = ordered(&agent).await;
         followed.send(&Input { bytes: b"42\n".to_vec(), eof: false }).await.expect("a link");
-        followed.send(&Input { bytes: Vec::new(), eof: true }).await.expect("a link");
+        followed.send(&Input::END).await.expect("a link");
         let first = spool.recv::<Input>().await.expect("a link").expect("input");
         assert_eq!((first.bytes.as_slice(), first.eof), (b"42\n".as_slice(), false));
+        assert!(spool.recv::<Input>().await.expect("a link").expect("input").eof);
+    });
+}
+
+#[test]
+fn the_end_of_the_input_is_repeated_for_an_agent_that_comes_back() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (agent, job, run) = start(&server, &ann).await;
+        let mut followed = follow(&ann, job).await;
+        let (mut spool, _order) = ordered(&agent).await;
+        followed.send(&Input::END).await.expect("a link");
+        assert!(spool.recv::<Input>().await.expect("a link").expect("input").eof);
+
+        agent.link.close("it was killed before it passed that on");
+        let credentials = server.agent_credentials("n1").await;
+        let agent = FakeAgent::connect(&credentials, server.address, vec![report(job, run, RUNNING)]).await;
+        let (mut spool, _order) = ordered(&agent).await;
         assert!(spool.recv::<Input>().await.expect("a link").expect("input").eof);
     });
 }
