@@ -117,7 +117,7 @@ impl Spool {
     /// # Errors
     /// The spool cannot be read.
     pub fn is_any_going_on(&self) -> io::Result<bool> {
-        Ok(self.entries()?.iter().any(|(.., entry_dir)| !result_path(entry_dir).exists()))
+        Ok(self.entries()?.iter().any(|(job, run, entry_dir)| read_result(entry_dir, *job, *run).is_err()))
     }
 }
 
@@ -378,6 +378,9 @@ pub fn short_path(path: &Path) -> io::Result<(Option<fs::File>, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
+    use rms_api::desired::{JobStatus, NodeExit};
+    use rms_model::{Time, Usage};
+
     use super::*;
 
     #[test]
@@ -400,7 +403,10 @@ mod tests {
         let entry_dir = spool.entry_dir(JobId(7), Run(2));
         fs::create_dir(&entry_dir).expect("an entry");
         assert!(spool.is_any_going_on().expect("readable"));
-        fs::write(result_path(&entry_dir), "").expect("written");
+        fs::write(result_path(&entry_dir), "  ").expect("written");
+        assert!(spool.is_any_going_on().expect("readable"), "nothing is in it yet");
+        let status = JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::WallTime, usage: Usage::default() };
+        write_result(&entry_dir, &JobReport { job: JobId(7), run: Run(2), status }).expect("written");
         assert!(!spool.is_any_going_on().expect("readable"));
     }
 

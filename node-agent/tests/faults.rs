@@ -40,8 +40,8 @@ async fn a_job_that_ends_while_the_agent_is_away_is_reported_with_its_real_code(
     world.kill_agent().await;
     go(&world);
     gone(pid).await;
-    let result = spool::result_path(&world.spool().entry_dir(JobId(1), Run(1)));
-    while !result.exists() {
+    let entry_dir = world.spool().entry_dir(JobId(1), Run(1));
+    while spool::read_result(&entry_dir, JobId(1), Run(1)).is_err() {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     world.start_agent().await;

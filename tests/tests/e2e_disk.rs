@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, Output, SmallDisk, binaries, wait_until};
+use rms_tests::harness::{Deployment, NodeOptions, Output, SmallDisk, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -177,4 +177,29 @@ fn a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
     assert_eq!((after.code, after.stdout.as_str()), (0, "here\n"), "{}", after.stderr);
     let log = deployment.log_text("a1");
     assert!(log.contains("the spool was deleted; created it again"), "{log}");
+}
+
+#[test]
+fn a_job_that_ends_on_a_full_node_without_an_agent_keeps_its_result() {
+    let Some(disk) = SmallDisk::of_mib(16) else { return };
+    let mut deployment = Deployment::builder().start();
+    let options = NodeOptions::new("a", "a1");
+    std::os::unix::fs::symlink(disk.path().join("agent"), deployment.agent_dir("a1")).expect("the name is free");
+    fs::create_dir(disk.path().join("agent")).expect("it is ours");
+    deployment.join_node(&options);
+    deployment.start_agent(&options);
+    deployment.wait_for_nodes();
+    let (begun, go) = (deployment.path().join("begun"), deployment.path().join("go"));
+    let script = format!("touch {}; while [ ! -e {} ]; do sleep 0.1; done; exit 3", begun.display(), go.display());
+    let job = deployment.submit(&["--wrap", &script]);
+    wait_until("the job to begin", SOON, || begun.exists().then_some(()));
+
+    deployment.kill_agent("a1");
+    disk.fill();
+    fs::write(&go, "").expect("it is on another disk");
+    std::thread::sleep(Duration::from_secs(1));
+    deployment.restart_agent("a1");
+    let outcome = deployment.wait_for_end(job)["outcome"].clone();
+    assert_eq!((&outcome["word"], &outcome["code"]), (&"failed".into(), &3.into()), "{outcome}");
+    drop(deployment);
 }

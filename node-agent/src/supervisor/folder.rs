@@ -27,8 +27,8 @@ pub struct Folder {
     openmpi: Slot,
     mpich: Slot,
     generation: Slot,
-    /// Created when the first job ends, so that an existing file is a result.
-    result: Option<Slot>,
+    /// Without a job's result it is blank: its room on the disk is taken while there is some.
+    result: Slot,
     /// Its job is forgotten, and the folder still has that job's name.
     is_free: bool,
 }
@@ -45,6 +45,9 @@ struct Slot {
 
 /// Longer files are truncated when something shorter follows.
 const PADDED_TO: usize = 16 << 10;
+
+/// More than what most results need.
+const RESERVED: usize = 1 << 10;
 
 /// Contents up to this size are remembered: hostfiles need not be written again for the next job on the same number of
 /// nodes.
@@ -72,7 +75,7 @@ impl Folder {
             openmpi: Slot::make(&seat.join("hosts.openmpi"), 0o644)?,
             mpich: Slot::make(&seat.join("hosts.mpich"), 0o644)?,
             generation: Slot::make(&seat.join("generation"), 0o644)?,
-            result: None,
+            result: Slot::blank(&spool::result_path(&seat), 0o600)?,
             is_free: false,
             dir: seat.clone(),
             seat,
@@ -122,11 +125,7 @@ impl Folder {
     /// # Errors
     /// No space.
     pub fn write_result(&mut self, report: &JobReport, written: Option<OutputManifest>) -> io::Result<()> {
-        let result = match &mut self.result {
-            Some(result) => result,
-            None => self.result.insert(Slot::make(&spool::result_path(&self.dir), 0o600)?),
-        };
-        result.write_json(&ResultRef { report, written })
+        self.result.write_json(&ResultRef { report, written })
     }
 
     /// Removes what belonged to the job alone. [`return_to_seat`](Folder::return_to_seat) must follow, unless another
@@ -194,6 +193,13 @@ impl Slot {
         Ok(Slot { file, len: 0, written: None })
     }
 
+    /// Makes a file of blanks for later contents.
+    fn blank(path: &Path, mode: u32) -> io::Result<Slot> {
+        let mut slot = Slot::make(path, mode)?;
+        slot.write(&[b' '; RESERVED])?;
+        Ok(slot)
+    }
+
     /// Replaces a file that may be open for reading.
     fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<Slot> {
         let draft = path.with_extension("new");
@@ -252,7 +258,7 @@ mod tests {
     use crate::spool::Spool;
 
     fn result(job: u64, reason: &str) -> JobReport {
-        let exit = NodeExit::NotStarted { reason: reason.to_owned() };
+        let exit = NodeExit::not_started(reason);
         let status = JobStatus::Ended { at: Time::EPOCH, exit, usage: Usage::default() };
         JobReport { job: JobId(job), run: Run(1), status }
     }
@@ -269,6 +275,20 @@ mod tests {
             assert_eq!(read(job).expect("there"), result(job, reason));
             assert!(read(job + 1).is_err(), "the next job has not ended yet");
         }
+    }
+
+    #[test]
+    fn a_result_takes_no_more_of_the_disk_than_was_taken_before_its_job() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("a spool");
+        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
+        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let path = spool::result_path(folder.dir());
+        let size = || fs::metadata(&path).expect("there").len();
+        assert!(spool::read_result(folder.dir(), JobId(1), Run(1)).is_err(), "no job has ended");
+        let before = size();
+        folder.write_result(&result(1, "no such program"), None).expect("written");
+        assert_eq!((size(), before), (RESERVED as u64, RESERVED as u64));
     }
 
     fn claim(folder: &mut Folder, spool: &Spool, job: u64) -> io::Result<()> {
