@@ -1,6 +1,7 @@
 //! Watches the states of jobs; reconnects when the link breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use rms_api::answer::{JobChange, JobState};
 use rms_model::{JobId, Run};
@@ -20,10 +21,14 @@ pub struct Watch {
 
 impl Watch {
     pub(crate) fn start(client: Client, jobs: Vec<JobId>) -> Watch {
+        Watch::start_with(client, jobs, REFUSED_PATIENCE)
+    }
+
+    fn start_with(client: Client, jobs: Vec<JobId>, patience: Duration) -> Watch {
         let (sender, changes) = mpsc::channel(64);
         let open = jobs.into_iter().collect();
         tokio::spawn(async move {
-            let mut watcher = Watcher { client, open, last: BTreeMap::new(), sender };
+            let mut watcher = Watcher { client, open, last: BTreeMap::new(), patience, sender };
             if let Err(error) = watcher.run().await {
                 // The receiver may have been dropped.
                 let _ = watcher.sender.send(Err(error)).await;
@@ -55,6 +60,9 @@ pub(crate) fn has_ended(change: &JobChange) -> bool {
     }
 }
 
+/// A server whose disk is full refuses who asks for an ended job until there is space.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(20);
+
 /// The most jobs that the server watches for one client at a time.
 const MAX_JOBS: usize = 10_000;
 
@@ -63,12 +71,15 @@ struct Watcher {
     open: BTreeSet<JobId>,
     /// The last reported state of each job, so that it is not reported again after a reconnection.
     last: BTreeMap<JobId, (Run, JobState)>,
+    /// For how long a refusal that may pass is not told.
+    patience: Duration,
     sender: mpsc::Sender<Result<JobChange, CallError>>,
 }
 
 impl Watcher {
     async fn run(&mut self) -> Result<(), CallError> {
         let mut backoff = Backoff::default();
+        let mut refused_since = None;
         while !self.open.is_empty() && !self.sender.is_closed() {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
             // The rest is watched once these have ended.
@@ -89,7 +100,12 @@ impl Watcher {
                         received_any = true;
                         self.report(change).await;
                     }
-                    Ok(Some(Followed::Refused(refused))) if is_transient(&refused) => break false,
+                    Ok(Some(Followed::Refused(refused))) if is_transient(&refused) => {
+                        if refused_since.get_or_insert_with(Instant::now).elapsed() > self.patience {
+                            return Err(CallError::Refused(refused));
+                        }
+                        break false;
+                    }
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
                     // Output was not asked for.
                     Ok(Some(
@@ -108,6 +124,7 @@ impl Watcher {
             // busy loop with a server that drops us each time.
             if received_any {
                 backoff.reset();
+                refused_since = None;
             } else {
                 self.client.pause(backoff.delay()).await;
             }
@@ -130,12 +147,14 @@ impl Watcher {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::path::Path;
+    use std::time::{SystemTime, UNIX_EPOCH};
 
+    use rms_api::Refused;
     use rms_model::{Identity, Outcome, Role, Span, Time};
     use rms_wire::tls::draw_serial;
-    use rms_wire::{Accepted, Authority, Credentials, Endpoint, NewKey, Revoked, Serve};
+    use rms_wire::{Accepted, Authority, Channel, Credentials, Endpoint, Link, NewKey, Revoked, Serve};
 
     use super::*;
 
@@ -148,42 +167,68 @@ mod tests {
         key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
     }
 
+    /// Serves the user ann, whose directory this is; `answer` gets the channel of each call, with their number before.
+    fn serve<A: Future<Output = ()> + Send>(
+        dir: &Path,
+        answer: impl Fn(usize, Link, Channel) -> A + Send + 'static,
+    ) -> SocketAddr {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+        let now = Time::from_millis(now.as_millis() as i64);
+        let authority = Authority::create(&dir.join("ca"), "d", now).expect("an authority");
+        let serve = Serve::Peers { roles: vec![Role::User], join: false, revoked: Revoked::new() };
+        let server = credentials(&authority, Role::Server, "server");
+        let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), &server, serve).expect("a port");
+        let address = server.local_addr().expect("it is bound");
+        credentials(&authority, Role::User, "ann").save(dir).expect("a client directory");
+        tokio::spawn(async move {
+            let mut n_calls = 0;
+            while let Some(Accepted::Link(link)) = server.accept().await {
+                while let Ok(mut channel) = link.accept().await {
+                    let _asked = channel.recv::<ClientRequest>().await;
+                    answer(n_calls, link.clone(), channel).await;
+                    n_calls += 1;
+                }
+            }
+        });
+        address
+    }
+
     /// A server that accepts each connection and dies before it answers, several times: the delays must not add up.
     #[tokio::test]
     async fn who_watches_is_back_soon_however_often_the_server_died() {
         const DEATHS: usize = 8;
         let dir = tempfile::tempdir().expect("a directory");
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-        let now = Time::from_millis(now.as_millis() as i64);
-        let authority = Authority::create(&dir.path().join("ca"), "d", now).expect("an authority");
-        let serve = Serve::Peers { roles: vec![Role::User], join: false, revoked: Revoked::new() };
-        let server = credentials(&authority, Role::Server, "server");
-        let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), &server, serve).expect("a port");
-        let address = server.local_addr().expect("it is bound");
-        credentials(&authority, Role::User, "ann").save(dir.path()).expect("a client directory");
         let job = JobId(7);
-        tokio::spawn(async move {
-            for attempt in 0.. {
-                let Some(Accepted::Link(link)) = server.accept().await else { return };
-                let Ok(mut channel) = link.accept().await else { continue };
-                let _asked = channel.recv::<ClientRequest>().await;
-                if attempt < DEATHS {
-                    link.close("it dies");
-                    continue;
-                }
-                let (nodes, outcome) = (Vec::new(), Some(Outcome::Completed));
-                let change = JobChange { job, run: Run(1), state: JobState::Finished, nodes, outcome };
-                for told in [Followed::Change(change), Followed::End] {
-                    channel.send(&told).await.expect("the client listens");
-                }
-                channel.finish();
-                let _ = link.closed().await;
+        let address = serve(dir.path(), move |n_calls, link, mut channel| async move {
+            if n_calls < DEATHS {
+                return link.close("it dies");
             }
+            let (nodes, outcome) = (Vec::new(), Some(Outcome::Completed));
+            let change = JobChange { job, run: Run(1), state: JobState::Finished, nodes, outcome };
+            for told in [Followed::Change(change), Followed::End] {
+                channel.send(&told).await.expect("the client listens");
+            }
+            channel.finish();
+            let _ = link.closed().await;
         });
         let client = Client::connect_as(dir.path(), &address.to_string()).await.expect("it serves");
         let mut watch = client.watch(vec![job]);
         // With delays up to ten seconds it takes some fifteen.
         let told = tokio::time::timeout(Duration::from_secs(9), watch.next()).await.expect("soon");
         assert_eq!(told.expect("a change").expect("no error").job, job);
+    }
+
+    #[tokio::test]
+    async fn who_watches_hears_why_a_server_goes_on_to_refuse() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let address = serve(dir.path(), |_n_calls, _link, mut channel| async move {
+            let refused = Refused::new("history_behind", "the disk is full");
+            channel.send(&Followed::Refused(refused)).await.expect("the client listens");
+            channel.finish();
+        });
+        let client = Client::connect_as(dir.path(), &address.to_string()).await.expect("it serves");
+        let mut watch = Watch::start_with(client, vec![JobId(7)], Duration::from_millis(100));
+        let told = tokio::time::timeout(Duration::from_secs(9), watch.next()).await.expect("soon");
+        assert!(matches!(&told, Err(CallError::Refused(refused)) if refused.kind == "history_behind"), "{told:?}");
     }
 }
