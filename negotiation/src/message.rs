@@ -111,7 +111,7 @@ pub enum Reason {
     #[error("an administrator ended it")]
     Administrator,
     /// The application or the RMS is about to end.
-    #[error("an end is stopping")]
+    #[error("the application or the server is stopping")]
     Stopping,
     /// The circumstances have changed.
     #[error("circumstances have changed")]
