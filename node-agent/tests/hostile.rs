@@ -194,7 +194,7 @@ async fn an_input_is_opened_by_the_job_itself() {
         launch.execution.stdio.output = output.map(str::to_owned);
         villain.world.submit(job, launch).await;
         let exit = villain.ended(job).await;
-        let NodeExit::NotStarted { reason } = &exit else { panic!("{exit:?}") };
+        let NodeExit::NotStarted { reason, .. } = &exit else { panic!("{exit:?}") };
         assert!(reason.contains(input.or(output).unwrap_or_default()), "{reason}");
     }
     villain.world.close().await;

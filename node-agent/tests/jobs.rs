@@ -17,7 +17,7 @@ async fn exit_of(world: &mut World, job: u64, launch: Launch) -> NodeExit {
 
 async fn reason_of(world: &mut World, job: u64, launch: Launch) -> String {
     match exit_of(world, job, launch).await {
-        NodeExit::NotStarted { reason } => reason,
+        NodeExit::NotStarted { reason, .. } => reason,
         other => panic!("it ended otherwise: {other:?}"),
     }
 }

@@ -230,6 +230,9 @@ pub enum NodeExit {
     },
     NotStarted {
         reason: String,
+        /// Whether the node is at fault, so that the job may start elsewhere.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_node_fault: bool,
     },
     /// Ended because the server ordered it, by KILL: it had not ended within the grace after TERM.
     Overstayed,
@@ -243,6 +246,19 @@ pub enum NodeExit {
     Violated {
         reason: String,
     },
+}
+
+impl NodeExit {
+    /// The job could not start.
+    pub fn not_started(reason: &str) -> NodeExit {
+        NodeExit::NotStarted { reason: reason.to_owned(), is_node_fault: false }
+    }
+
+    /// The node could not start the job, and could not have started another one.
+    pub fn at_fault(reason: &str) -> NodeExit {
+        let reason = format!("the node is at fault, not the job: {reason}");
+        NodeExit::NotStarted { reason, is_node_fault: true }
+    }
 }
 
 /// A report of an agent: all its jobs after a (re)connect, otherwise the changed ones.

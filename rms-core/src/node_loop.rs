@@ -179,7 +179,7 @@ impl NodeLoop {
                 let reason = format!("cannot start a spawner: {error}");
                 self.fault(now, &reason);
                 while let Some(execution) = self.seats.pop_waiting() {
-                    self.not_started(now, execution, NodeExit::NotStarted { reason: at_fault(&reason) });
+                    self.not_started(now, execution, NodeExit::at_fault(&reason));
                 }
             }
             Inbound::SpawnerGone => {
@@ -367,7 +367,7 @@ impl NodeLoop {
                 }
                 self.fault(now, &reason);
                 if let Some(execution) = self.seats.pop_waiting() {
-                    self.not_started(now, execution, NodeExit::NotStarted { reason: at_fault(&reason) });
+                    self.not_started(now, execution, NodeExit::at_fault(&reason));
                 }
             }
         }
@@ -608,11 +608,6 @@ impl LocalJob {
             remains.entry.as_ref().map_or(unknown, |entry| (entry.stay, entry.told, entry.is_streamed));
         LocalJob { has_ended, ..LocalJob::new(stay, told, is_streamed) }
     }
-}
-
-/// Returns the reason for a failed start that was the node's fault.
-pub fn at_fault(reason: &str) -> String {
-    format!("the node is at fault, not the job: {reason}")
 }
 
 /// Returns the report of a job of which nothing is known but that it was started.

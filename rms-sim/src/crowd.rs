@@ -173,7 +173,7 @@ impl Crowd {
             let exits = [
                 NodeExit::Signaled { signal: 11 },
                 NodeExit::Aborted { code: 3 },
-                NodeExit::NotStarted { reason: "no such program".to_owned() },
+                NodeExit::not_started("no such program"),
             ];
             let exit = self.dice.pick(&exits).expect("there are three").clone();
             job = job.on_node(node_idx, secs(&mut self.dice, 0, 60), exit);

@@ -429,7 +429,7 @@ impl Job {
     /// Ends the job with its last task, whatever else still runs. Nodes without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
         if let Some(reason) = self.exec_error.take() {
-            self.end(NodeExit::NotStarted { reason }, Span::ZERO, cgroup);
+            self.end(NodeExit::not_started(&reason), Span::ZERO, cgroup);
         }
         // A node without tasks waits for the order, or for the message that no ranks will come.
         let has_begun = !self.tasks.is_empty() || self.pmi.is_some();

@@ -50,7 +50,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::setsid;
 use rms_api::desired::NodeExit;
-use rms_core::node_loop::{Growth, at_fault};
+use rms_core::node_loop::Growth;
 use rms_model::Span;
 
 use crate::cgroup::{Cgroup, Meter};
@@ -415,8 +415,7 @@ impl Supervisor {
         let entry_dir = self.seat.jobs_dir.join(spool::entry_name(job, run));
         let mut new = Job::new(order, self.meter.baseline(), &self.seat.cgroup);
         if self.job.is_some() {
-            let reason = "its supervisor has a job already".to_owned();
-            let report = new.ended(NodeExit::NotStarted { reason }, &self.meter);
+            let report = new.ended(NodeExit::not_started("its supervisor has a job already"), &self.meter);
             self.send(&FromSupervisor::Job(report));
             return Next::Continue;
         }
@@ -453,8 +452,8 @@ impl Supervisor {
                 if is_fault {
                     self.send(&FromSupervisor::Fault { reason: reason.clone() });
                 }
-                let reason = if is_fault { at_fault(&reason) } else { reason };
-                new.end(NodeExit::NotStarted { reason }, Span::ZERO, &self.seat.cgroup);
+                let exit = if is_fault { NodeExit::at_fault(&reason) } else { NodeExit::not_started(&reason) };
+                new.end(exit, Span::ZERO, &self.seat.cgroup);
             }
         }
         self.job = Some(new);

@@ -125,6 +125,12 @@ impl Jobs<'_> {
                 let name = self.state().nodes()[&node].name.clone();
                 self.end_lost_as(now, step, job, node, Outcome::Unsupervised { node: name, reason: reason.clone() });
             }
+            NodeExit::NotStarted { reason, is_node_fault: true }
+                if self.state().jobs()[&job].run < MAX_FAULTY_START =>
+            {
+                let name = self.state().nodes()[&node].name.clone();
+                self.end_lost_as(now, step, job, node, Outcome::NotStarted { node: name, reason: reason.clone() });
+            }
             NodeExit::Exited { .. }
             | NodeExit::Signaled { .. }
             | NodeExit::Aborted { .. }
@@ -165,7 +171,9 @@ impl Jobs<'_> {
             // The agent was told by hand, or by an order that a restart has forgotten.
             NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
             NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
-            NodeExit::NotStarted { reason } => Some(Outcome::NotStarted { node: name(), reason: reason.clone() }),
+            NodeExit::NotStarted { reason, is_node_fault: _ } => {
+                Some(Outcome::NotStarted { node: name(), reason: reason.clone() })
+            }
             NodeExit::Violated { reason } => Some(Outcome::Violation { reason: format!("{reason} (on {})", name()) }),
             NodeExit::OutOfMemory => {
                 let granted = entry.part_of(node, &self.state().nodes()[&node].inventory).map(|grant| grant.memory);
@@ -329,6 +337,9 @@ impl Jobs<'_> {
         }
     }
 }
+
+/// From this run on a job ends if its node cannot start it: a job that is itself the cause must not drain node after node.
+const MAX_FAULTY_START: Run = Run(3);
 
 /// Does this exit mean that the node's arrival failed: nothing of the job ever ran there, or it disappeared without a
 /// report?

@@ -538,7 +538,7 @@ fn a_full_disk_is_told_before_the_job_that_met_it() {
     // A look that has begun before does not count.
     scene.node.on_time(scene.now);
     scene.take(Inbound::Fault { reason: "no space left on device".to_owned() });
-    scene.says(&job(1), ended(NodeExit::NotStarted { reason: "no space left on device".to_owned() }));
+    scene.says(&job(1), ended(NodeExit::at_fault("no space left on device")));
     scene.take(Inbound::Looked(Look::default()));
     assert_eq!(scene.exit(&job(1)), None, "why it did not start is not known yet");
     let disk = Disk { size: 1 << 40, free: 0, has_files: true, is_out_of_room: true };
@@ -561,7 +561,9 @@ fn a_supervisor_that_cannot_be_made_is_the_nodes_fault() {
         scene.take_alone(Inbound::Looked(Look::default()));
     }
     assert!(scene.has(&Outbound::EndSeat { seat, with_folder: true }));
-    let Some(NodeExit::NotStarted { reason }) = scene.exit(&job(3)) else { panic!("{:?}", scene.orders) };
+    let Some(NodeExit::NotStarted { reason, is_node_fault: true }) = scene.exit(&job(3)) else {
+        panic!("{:?}", scene.orders)
+    };
     assert!(reason.contains("read-only") && reason.contains("the node is at fault"), "{reason}");
 }
 

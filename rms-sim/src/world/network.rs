@@ -159,7 +159,7 @@ impl World {
         }
         if model.is_full {
             let reason = "no space left on device".to_owned();
-            let exit = NodeExit::NotStarted { reason: node_loop::at_fault(&reason) };
+            let exit = NodeExit::at_fault(&reason);
             let status = JobStatus::Ended { at: self.now, exit, usage: Usage::default() };
             let report = JobReport { job: wanted.job, run: wanted.run, status };
             model.says(self.now, &seat, node_loop::Inbound::Fault { reason });

@@ -301,7 +301,7 @@ pub fn report() -> NodeReport {
         NodeExit::WallTime,
         NodeExit::Ordered,
         NodeExit::Vanished { reason: "the node was restarted".to_owned() },
-        NodeExit::NotStarted { reason: "no such user".to_owned() },
+        NodeExit::not_started("no such user"),
         NodeExit::Overstayed,
     ];
     let status = |exit| JobStatus::Ended { at: secs(100), exit, usage: usage() };

@@ -101,7 +101,7 @@ fn a_rank_that_aborts_ends_all() {
 fn a_job_that_cannot_start_on_one_node_says_where_and_why_and_runs_on_none() {
     let mut world = cluster_of(2);
     let reason = "no such directory: /data".to_owned();
-    let exit = NodeExit::NotStarted { reason: reason.clone() };
+    let exit = NodeExit::not_started(&reason);
     let job = world.submit(rigid(2, hours(1)).on_node(1, Span::ZERO, exit));
     world.after(secs(20));
     world.expect(ended(job, Outcome::NotStarted { node: "a2".to_owned(), reason }));

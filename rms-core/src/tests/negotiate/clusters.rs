@@ -236,7 +236,7 @@ fn a_node_of_one_cluster_that_is_lost_on_its_way_takes_those_of_the_other_along(
     scene.restart();
     scene.attach(job).expect("it may");
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
-    scene.ended("m2", job, NodeExit::NotStarted { reason: "no space".to_owned() });
+    scene.ended("m2", job, NodeExit::not_started("no space"));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
     assert_eq!(scene.reason_of(job, id), Some(Reason::Lost));
     assert_eq!(scene.held(job), [1]);

@@ -264,7 +264,7 @@ fn nodes_and_cores_come_together_or_not_at_all() {
     let id = open(&mut scene);
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
     assert_eq!((scene.held(job), scene.ordered(job)), (vec![1, 2], vec![3, 4]));
-    scene.ended("n2", job, rms_api::desired::NodeExit::NotStarted { reason: "no space".to_owned() });
+    scene.ended("n2", job, rms_api::desired::NodeExit::not_started("no space"));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
     assert_eq!((scene.held(job), scene.ordered(job), scene.kept(job)), (vec![1], vec![1], vec![1]));
     scene.reconnect(&["n2"]);

@@ -119,7 +119,7 @@ fn a_node_that_does_not_come_up_fails_the_growth_and_all_go_again() {
     scene.disconnect(&["n3"]);
     let ticket = scene.ask(job, nodes(Direction::Grow, 3, 3));
     assert_eq!(scene.held(job).len(), 4);
-    scene.ended("n3", job, NodeExit::NotStarted { reason: "no space".to_owned() });
+    scene.ended("n3", job, NodeExit::not_started("no space"));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Lost, .. })));
     assert_eq!(scene.held(job), [1], "all or none");
     assert_eq!(scene.n_free(), 3);

@@ -510,7 +510,7 @@ impl Walk<'_> {
         let held = self.scene.held(job);
         let name = format!("n{}", held[self.dice.number(0, held.len() as u32 - 1) as usize]);
         let exit = match self.dice.number(0, 3) {
-            0 => NodeExit::NotStarted { reason: "no space".to_owned() },
+            0 => NodeExit::not_started("no space"),
             1 => NodeExit::Vanished { reason: "gone".to_owned() },
             2 => NodeExit::Exited { code: 0 },
             _ => NodeExit::Overstayed,
