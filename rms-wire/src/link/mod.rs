@@ -12,6 +12,7 @@ mod joining;
 mod knock;
 mod lasting;
 mod local;
+mod log_limit;
 mod outbox;
 mod peering;
 mod places;
