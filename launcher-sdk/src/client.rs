@@ -595,6 +595,15 @@ impl Client {
         Ok(*report)
     }
 
+    /// Returns the fingerprint of the CA that signs for the server: a token that names another one is invalid.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn authority(&self) -> Result<String, ConnectError> {
+        let link = self.link(PATIENCE).await?;
+        Ok(link.authorities().first().cloned().unwrap_or_else(|| self.credentials().ca_fingerprint()))
+    }
+
     /// Creates a token for the CA and the address of this server. The server does not know it yet: pass its id and digest to
     /// [`Call::CreateToken`]. `address` replaces the address that this client uses.
     ///

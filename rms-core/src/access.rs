@@ -46,7 +46,7 @@ impl Access<'_> {
         order: TokenOrder,
     ) -> Result<Answer, Refusal> {
         admins_only(who, "create tokens")?;
-        let TokenOrder { id, digest, identity, cluster, ttl } = order;
+        let TokenOrder { id, digest, identity, cluster, ttl, ca } = order;
         if ttl < Span::from_secs(1) || ttl > MAX_TTL {
             return Err(Refusal::TokenTtl(ttl));
         }
@@ -73,6 +73,7 @@ impl Access<'_> {
             expires: now + ttl,
             state: TokenState::Open,
             redeemed: None,
+            ca,
         };
         self.jobs.context.record(step, Fact::TokenCreated { token });
         Ok(Answer::Done)

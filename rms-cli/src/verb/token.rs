@@ -83,8 +83,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             create(role, name, cluster, ttl, address, context).await?;
         }
         TokenVerb::List => {
-            let tokens = context.client().await?.tokens().await?;
-            context.output.show(&Tokens { tokens, now: stamp::now() })?;
+            let client = context.client().await?;
+            let (tokens, ca) = (client.tokens().await?, client.authority().await?);
+            context.output.show(&Tokens { tokens, ca, now: stamp::now() })?;
         }
         TokenVerb::Revoke { id } => {
             context.client().await?.change(Call::RevokeToken { id: id.clone() }).await?;
@@ -139,7 +140,8 @@ async fn create(
     }
     let client = context.client().await?;
     let token = client.draw_token(address.as_deref()).map_err(Failure::usage)?;
-    let order = TokenOrder { id: token.id().to_owned(), digest: token.digest(), identity, cluster, ttl };
+    let (id, digest, ca) = (token.id().to_owned(), token.digest(), Some(token.fingerprint().to_owned()));
+    let order = TokenOrder { id, digest, identity, cluster, ttl, ca };
     client.change(Call::CreateToken(order)).await?;
     context.output.show(&Created { token: token.to_string(), id: token.id().to_owned(), role, ttl })
 }
@@ -213,6 +215,8 @@ impl Show for Revoked {
 
 pub(super) struct Tokens {
     pub(super) tokens: Vec<Token>,
+    /// The fingerprint of the CA that signs: tokens that name another one are invalid.
+    pub(super) ca: String,
     pub(super) now: Time,
 }
 
@@ -222,7 +226,7 @@ impl Show for Tokens {
     }
 
     fn json(&self) -> Value {
-        json!({"tokens": self.tokens.iter().map(|token| json::token(token, self.now)).collect::<Vec<_>>()})
+        json!({"tokens": self.tokens.iter().map(|token| json::token(token, &self.ca, self.now)).collect::<Vec<_>>()})
     }
 
     fn ids(&self) -> Vec<String> {
@@ -243,7 +247,7 @@ impl Tokens {
                 token.id.clone(),
                 json::token_identity(&token.identity),
                 token.cluster.clone().unwrap_or_else(|| "-".into()),
-                json::token_state(token, self.now).to_owned(),
+                json::token_state(token, &self.ca, self.now).to_owned(),
                 time(token.created),
                 token.created_by.clone(),
                 time(token.expires),

@@ -49,7 +49,7 @@ const UNKNOWN: Joiner<'_> = Joiner { is_agent: None, name: None, machine: None }
 
 fn order(identity: Identity) -> TokenOrder {
     let identity = TokenIdentity::Named(identity);
-    TokenOrder { id: "t1".to_owned(), digest: DIGEST, identity, cluster: None, ttl: Span::from_hours(1) }
+    TokenOrder { id: "t1".to_owned(), digest: DIGEST, identity, cluster: None, ttl: Span::from_hours(1), ca: None }
 }
 
 #[test]

@@ -98,6 +98,11 @@ impl Link {
         &self.0.peer.serial
     }
 
+    /// The fingerprints of the CAs that the server trusts, first the one that signs; empty on links that are no client's.
+    pub fn authorities(&self) -> &[String] {
+        &self.0.authorities
+    }
+
     /// Whether these credentials should be renewed now: the server that has welcomed us trusts other CAs, or signs with
     /// another one.
     pub fn wants_renewal(&self, credentials: &Credentials) -> bool {
