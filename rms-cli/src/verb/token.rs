@@ -1,9 +1,12 @@
 //! `rms token`: makes, lists and revokes join tokens and certificates.
 
+use launcher_sdk::CallError;
 use rms_api::Call;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
 use rms_model::token::{Issued, Token, TokenIdentity};
 use rms_model::{Identity, Role, Span, Time};
+use rms_wire::Credentials;
+use rms_wire::link::REVOKED;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -89,7 +92,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
         TokenVerb::Revoke { id } => {
             context.client().await?.change(Call::RevokeToken { id: id.clone() }).await?;
-            context.output.show(&Revoked { what: "token", which: id })?;
+            context.output.show(&Revoked { what: "token", which: id, is_own: false })?;
         }
         TokenVerb::Certificates => {
             let certificates = context.client().await?.certificates().await?;
@@ -102,8 +105,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                 (false, true) => Some(JobsOfRevoked::Keep),
                 (false, false) => None,
             };
-            context.client().await?.change(Call::RevokeCertificate { which: select, jobs }).await?;
-            context.output.show(&Revoked { what: "certificate", which })?;
+            let client = context.client().await?;
+            let is_own = names(&select, &client.credentials());
+            match client.change(Call::RevokeCertificate { which: select, jobs }).await {
+                Ok(()) => {}
+                // The server closes the links that use the certificate, before its answer has come.
+                Err(CallError::Interrupted(error)) if is_own && error.to_string() == REVOKED => {}
+                Err(error) => return Err(error.into()),
+            }
+            context.output.show(&Revoked { what: "certificate", which, is_own })?;
         }
     }
     Ok(Exit::OK)
@@ -144,6 +154,14 @@ async fn create(
     let order = TokenOrder { id, digest, identity, cluster, ttl, ca };
     client.change(Call::CreateToken(order)).await?;
     context.output.show(&Created { token: token.to_string(), id: token.id().to_owned(), role, ttl })
+}
+
+/// Whether these credentials are among the selected ones.
+fn names(select: &CertificateSelect, own: &Credentials) -> bool {
+    match select {
+        CertificateSelect::Serial(serial) => own.serial() == serial,
+        CertificateSelect::Identity(identity) => own.identity() == identity,
+    }
 }
 
 fn parse_certificate(text: &str) -> Result<CertificateSelect, Failure> {
@@ -193,15 +211,18 @@ impl Show for Created {
 struct Revoked {
     what: &'static str,
     which: String,
+    /// It was the one of the caller, who must join again.
+    is_own: bool,
 }
 
 impl Show for Revoked {
     fn text(&self) -> String {
-        format!("{} {} is revoked\n", self.what, self.which)
+        let own = if self.is_own { "; this was your own: join again with a token of another admin" } else { "" };
+        format!("{} {} is revoked{own}\n", self.what, self.which)
     }
 
     fn json(&self) -> Value {
-        json!({"revoked": self.which})
+        json!({"revoked": self.which, "is_own": self.is_own})
     }
 
     fn ids(&self) -> Vec<String> {
@@ -320,5 +341,21 @@ mod tests {
         for text in ["", "ada", "king/ada", "user/", "user/a b"] {
             assert!(parse_certificate(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn who_revokes_his_own_certificate_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = stamp::now();
+        let authority = rms_wire::Authority::create(dir.path(), "d", now).unwrap();
+        let (key, root) = (rms_wire::NewKey::generate().unwrap(), Identity::new(Role::Admin, "root").unwrap());
+        let chain = authority.sign(key.csr_der(), &root, "4a0b", now, now + Span::from_hours(1)).unwrap();
+        let own = key.into_credentials(&chain, authority.ca_pem()).unwrap();
+        assert!(names(&CertificateSelect::Identity(root), &own));
+        assert!(names(&CertificateSelect::Serial("4a0b".into()), &own));
+        assert!(!names(&CertificateSelect::Serial("4a0c".into()), &own));
+        let revoked = |is_own| Revoked { what: "certificate", which: "admin/root".into(), is_own }.text();
+        assert_eq!(revoked(false), "certificate admin/root is revoked\n");
+        assert!(revoked(true).contains("this was your own"));
     }
 }

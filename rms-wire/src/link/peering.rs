@@ -71,6 +71,9 @@ struct WireInner {
     large_frames: Mutex<Budget>,
 }
 
+/// Why a link has ended whose peer's certificate was revoked.
+pub const REVOKED: &str = "the certificate is revoked";
+
 /// Frames up to this size are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
 
@@ -276,7 +279,7 @@ impl Wire {
                 () = tokio::time::sleep_until(end) => format!("the certificate of {who} has expired"),
                 () = revoked.until_it_has(&serial) => {
                     tracing::debug!(peer = %who, serial, "closing a link: revoked");
-                    "the certificate is revoked".to_owned()
+                    REVOKED.to_owned()
                 }
             };
             if let Some(inner) = inner.upgrade() {
