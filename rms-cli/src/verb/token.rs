@@ -3,10 +3,12 @@
 use launcher_sdk::CallError;
 use rms_api::Call;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
+use rms_model::identity::check_name;
 use rms_model::token::{Issued, Token, TokenIdentity};
 use rms_model::{Identity, Role, Span, Time};
 use rms_wire::Credentials;
 use rms_wire::link::REVOKED;
+use rms_wire::token::is_address;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -136,7 +138,7 @@ async fn create(
         }
         (Role::Agent, None) => TokenIdentity::AnyAgent,
         (Role::User | Role::Admin, None) => {
-            return Err(Failure::usage(format!("a token for a {role} names a person: add --name NAME")));
+            return Err(Failure::usage(format!("a token for role {role} names a person: add --name NAME")));
         }
         (Role::Agent | Role::User | Role::Admin, Some(name)) => {
             TokenIdentity::Named(Identity::new(role, &name).map_err(Failure::usage)?)
@@ -147,6 +149,12 @@ async fn create(
     }
     if role != Role::Agent && cluster.is_some() {
         return Err(Failure::usage("--cluster is for agents: people belong to all clusters"));
+    }
+    if let Some(cluster) = &cluster {
+        check_name(cluster).map_err(|error| Failure::usage(format!("--cluster: {error}")))?;
+    }
+    if let Some(address) = address.as_ref().filter(|address| !is_address(address)) {
+        return Err(Failure::usage(format!("--address '{address}' is not the address of a server: write host:port")));
     }
     let client = context.client().await?;
     let token = client.draw_token(address.as_deref()).map_err(Failure::usage)?;
