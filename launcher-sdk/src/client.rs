@@ -1,6 +1,7 @@
 //! The link to the server and the calls on it.
 
 pub(crate) mod follow;
+mod renewal;
 pub(crate) mod watch;
 
 use rms_api::Answer;
@@ -9,10 +10,9 @@ use rms_api::answer::LauncherReport;
 use rms_api::answer::ServerReport;
 use rms_api::call::HistoryQuery;
 use rms_api::filter::{JobFilter, NodeFilter};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rms_api::answer::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_api::audit::AuditEntry;
@@ -20,12 +20,12 @@ use rms_api::call::{Call, Query, Select, Submission};
 use rms_api::masks::{MaskOrder, MasksOf, NodeMasks};
 use rms_api::negotiate::BudgetLine;
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Role, Time};
+use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::link::dial_local;
-use rms_wire::{Backoff, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, NewKey, TokenText, Tuning};
-use tokio::sync::Mutex;
+use rms_wire::{Backoff, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, TokenText, Tuning};
+use tokio::sync::{Mutex, mpsc};
 
-use crate::dir::{ClientConfig, DirError, SYSTEM_SOCKET, find_client_dir, load_credentials};
+use crate::dir::{ClientConfig, SYSTEM_SOCKET, find_client_dir, load_credentials};
 use crate::error::{CallError, ConnectError};
 
 use self::follow::Follow;
@@ -46,11 +46,9 @@ struct Inner {
     link: Mutex<Option<Link>>,
     /// The link of launchers' sessions, with its own endpoint.
     launcher_link: Mutex<Option<(Endpoint, Link)>>,
+    /// Tells the task that renews the certificate. If it is full, the task has not looked at the last reconnection yet.
+    reconnections: mpsc::Sender<()>,
 }
-
-/// How long to wait for another process that is renewing the same certificate.
-const RENEWAL_PATIENCE: Duration = Duration::from_secs(10);
-const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The result of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +136,7 @@ impl Client {
             Some(socket) => dial_local(socket, &credentials).await.ok(),
             None => None,
         };
+        let (reconnections, mut reconnected) = mpsc::channel(1);
         let parts = Inner {
             dir: dir.to_owned(),
             server,
@@ -146,10 +145,13 @@ impl Client {
             identity,
             link: Mutex::new(local),
             launcher_link: Mutex::new(None),
+            reconnections,
         };
         let client = Client(Arc::new(parts));
         let link = client.link(PATIENCE).await?;
         client.renew_if_due(&link).await;
+        let _no_reconnection = reconnected.try_recv();
+        tokio::spawn(renewal::keep_renewed(Arc::downgrade(&client.0), reconnected));
         Ok(client)
     }
 
@@ -159,23 +161,6 @@ impl Client {
         }
         let made = Endpoint::dial_to(&self.0.server, &self.credentials())?;
         Ok(self.0.endpoint.get_or_init(|| made))
-    }
-
-    /// Renews a user's certificate when it is due. A certificate that cannot be renewed or saved now is still valid for a
-    /// while.
-    async fn renew_if_due(&self, link: &Link) {
-        let credentials = self.credentials();
-        let is_person = matches!(self.identity().role, Role::User | Role::Admin);
-        let life = credentials.expires().since(credentials.issued()).as_millis();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
-        let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(credentials.issued().as_millis());
-        let is_due = age > life / 3 * 2 || link.wants_renewal(&credentials);
-        // Only its owner renews it: files of root would lock the owner out, and a shared certificate is not the user's own.
-        let uid = |path: &Path| std::fs::metadata(path).ok().map(|found| found.uid());
-        let is_ours = || uid(Path::new("/proc/self")).is_some_and(|own| uid(&self.0.dir.join("key.pem")) == Some(own));
-        if is_person && is_due && is_ours() {
-            let _good_for_a_while = self.renew_within(Duration::ZERO).await;
-        }
     }
 
     /// Connects to the server at `host:port` with the credentials in `dir`, as a process of a job finds them.
@@ -209,15 +194,6 @@ impl Client {
         self.0.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Uses these credentials from now on.
-    fn rotate(&self, credentials: &Credentials) -> Result<(), ConnectError> {
-        if let Some(endpoint) = self.0.endpoint.get() {
-            endpoint.rotate(credentials)?;
-        }
-        *self.0.credentials.write().unwrap_or_else(PoisonError::into_inner) = credentials.clone();
-        Ok(())
-    }
-
     /// Returns the link; dials again if it has ended.
     pub(crate) async fn link(&self, patience: Duration) -> Result<Link, ConnectError> {
         let mut slot = self.0.link.lock().await;
@@ -226,6 +202,7 @@ impl Client {
         }
         let link = self.dial(patience).await?;
         *slot = Some(link.clone());
+        self.reconnected();
         Ok(link)
     }
 
@@ -238,7 +215,19 @@ impl Client {
         let endpoint = Endpoint::dial_tuned(&self.0.server, &self.credentials(), Tuning::attentive())?;
         let link = self.dial_from(&endpoint, PATIENCE).await?;
         *slot = Some((endpoint, link.clone()));
+        self.reconnected();
         Ok(link)
+    }
+
+    /// Returns a link that is up.
+    async fn any_link(&self) -> Option<Link> {
+        let link = self.0.link.lock().await.clone();
+        let launcher_link = self.0.launcher_link.lock().await.as_ref().map(|(_, link)| link.clone());
+        [link, launcher_link].into_iter().flatten().find(|link| !link.is_closed())
+    }
+
+    fn reconnected(&self) {
+        let _it_will_look = self.0.reconnections.try_send(());
     }
 
     async fn dial(&self, patience: Duration) -> Result<Link, ConnectError> {
@@ -261,8 +250,13 @@ impl Client {
             let result = tokio::time::timeout(limit, attempt).await;
             let error = match result {
                 Ok(Ok(link)) => return Ok(link),
+                // Another command may have renewed the certificate, and learned of another CA.
+                Ok(Err(LinkError::Denied { .. } | LinkError::Untrusted { .. })) if self.take_over(endpoint) => continue,
                 Ok(Err(LinkError::Denied { reason })) => {
                     return Err(ConnectError::Denied { server: server.clone(), reason });
+                }
+                Ok(Err(LinkError::Untrusted { reason })) => {
+                    return Err(ConnectError::Untrusted { server: server.clone(), reason });
                 }
                 Ok(Err(error)) => error,
                 Err(_) => LinkError::TooSlow { secs: limit.as_secs() },
@@ -601,6 +595,15 @@ impl Client {
         Ok(*report)
     }
 
+    /// Returns the fingerprint of the CA that signs for the server: a token that names another one is invalid.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn authority(&self) -> Result<String, ConnectError> {
+        let link = self.link(PATIENCE).await?;
+        Ok(link.authorities().first().cloned().unwrap_or_else(|| self.credentials().ca_fingerprint()))
+    }
+
     /// Creates a token for the CA and the address of this server. The server does not know it yet: pass its id and digest to
     /// [`Call::CreateToken`]. `address` replaces the address that this client uses.
     ///
@@ -608,41 +611,6 @@ impl Client {
     /// The address is not of the form `host:port`.
     pub fn draw_token(&self, address: Option<&str>) -> Result<TokenText, rms_wire::token::TokenError> {
         TokenText::draw(&self.credentials().ca_fingerprint(), address.unwrap_or(&self.0.server))
-    }
-
-    /// Gets a new certificate for a new key, and saves both in the client directory.
-    ///
-    /// # Errors
-    /// As every call, and if the directory cannot be written: then the old ones stay.
-    pub async fn renew(&self) -> Result<Credentials, CallError> {
-        self.renew_within(RENEWAL_PATIENCE).await
-    }
-
-    /// Waits at most for `patience` while another process renews them, and then uses what that process saved.
-    async fn renew_within(&self, patience: Duration) -> Result<Credentials, CallError> {
-        let of_dir = |source| ConnectError::Dir(DirError::Credentials { dir: self.0.dir.clone(), source });
-        let begun = Instant::now();
-        let lock = loop {
-            let lock = Credentials::lock(&self.0.dir).map_err(of_dir)?;
-            if lock.is_some() || begun.elapsed() >= patience {
-                break lock;
-            }
-            tokio::time::sleep(RENEWAL_PAUSE).await;
-        };
-        let there = Credentials::load(&self.0.dir).map_err(of_dir)?;
-        if lock.is_none() || there.serial() != self.credentials().serial() {
-            self.rotate(&there)?;
-            return Ok(there);
-        }
-        let key = NewKey::generate().map_err(|_| CallError::Unexpected)?;
-        let csr = key.csr_der().to_vec();
-        let Answer::Certificate { chain, ca } = self.call(Call::Renew { csr, serial: String::new() }).await? else {
-            return Err(CallError::Unexpected);
-        };
-        let credentials = key.into_credentials(&chain, &ca).map_err(of_dir)?;
-        credentials.save(&self.0.dir).map_err(of_dir)?;
-        self.rotate(&credentials)?;
-        Ok(credentials)
     }
 
     /// Follows a job from the beginning of its output to its end. With `input`, [`Follow::input`] feeds its

@@ -26,6 +26,14 @@ pub enum ConnectError {
         /// What the server said.
         reason: String,
     },
+    /// What answers is not the server of this deployment, or its CA has changed and this client has not followed.
+    #[error("the server at {server} cannot be trusted: {reason}; if its CA was changed, join again with a new token")]
+    Untrusted {
+        /// `host:port`.
+        server: String,
+        /// What is wrong with its certificate.
+        reason: String,
+    },
     /// The server has not answered in time.
     #[error("no server answers at {server}")]
     Unreachable {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ pub struct Written {
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u64>,
-    /// Where other agents reach this one, as ip:port; port 0 takes any [default: 0.0.0.0:0]
+    /// Where other agents reach this one, as ip:port; port 0 takes any [default: 0.0.0.0:0, or [::]:0 if the server has IPv6]
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
@@ -152,7 +152,8 @@ pub struct Config {
     pub cluster: String,
     pub overrides: Overrides,
     pub devices: DeviceFiles,
-    pub listen: SocketAddr,
+    /// If absent, any port, of the kind of the server's address.
+    pub listen: Option<SocketAddr>,
     pub advertise: Option<IpAddr>,
     pub cgroup: CgroupMode,
     pub cgroup_parent: String,
@@ -174,13 +175,18 @@ pub enum ConfigError {
         "listen = \"{listen}\" is where the server listens: an agent beside it needs a port of its own (0 takes any)"
     )]
     ServersPort { listen: SocketAddr },
+    #[error("listen = \"{listen}\" is {}: no packet goes from there to server = \"{server}\"; set listen = \"{}\"",
+        if listen.is_ipv4() { "IPv4" } else { "IPv6" }, any_port(server))]
+    OtherFamily { listen: SocketAddr, server: SocketAddr },
     #[error("advertise = \"{advertise}\" leads nowhere, as listen = \"{listen}\" is reached from this machine alone")]
     Unreachable { advertise: IpAddr, listen: SocketAddr },
     #[error("the agent's directory {dir} cannot be written by this user")]
     NotWritable { dir: PathBuf, source: io::Error },
     #[error("no server is given: set server = \"host:port\", use --server, or join with a token first")]
     NoServer,
-    #[error("server = \"{0}\" is no address: write host:port")]
+    #[error(
+        "server = \"{0}\" is no address: write host:port, with an IPv6 address in brackets, such as [fd00::1]:7117"
+    )]
     Server(String),
     #[error("name is not usable")]
     Name(#[source] NameError),
@@ -188,6 +194,8 @@ pub enum ConfigError {
     Cluster(#[source] NameError),
     #[error("features are not usable")]
     Feature(#[source] NameError),
+    #[error("features name '{0}' twice")]
+    FeatureTwice(String),
     #[error("devices are not usable")]
     Devices(#[from] DevicesError),
     #[error(
@@ -201,6 +209,8 @@ pub enum ConfigError {
         "devices are not usable: {0} is what every program needs, and would be closed to those that did not ask for it"
     )]
     EveryonesFile(PathBuf),
+    #[error("devices = \"{text}\" names {name} twice: write one number for it")]
+    DeviceTwice { text: String, name: String },
     #[error("must_enforce = \"{0}\" is nothing that can be enforced: write cpus, memory or devices")]
     MustEnforce(String),
     #[error("topology is not usable")]
@@ -213,6 +223,8 @@ pub enum ConfigError {
     Speed(f64),
     #[error("memory_mib = 0 leaves no memory for jobs")]
     NoMemory,
+    #[error("memory_mib = {0} is more than a node has: the number counts MiB")]
+    TooMuchMemory(u64),
     #[error("spool_quota_mib = 0 leaves no room for output: leave it out for a tenth of the disk")]
     NoQuota,
     #[error("devices are not usable: there is no {0}: name the file of each, or leave it out")]
@@ -221,6 +233,10 @@ pub enum ConfigError {
     Listen(String),
     #[error("advertise = \"{0}\" is no IP address")]
     Advertise(String),
+    #[error(
+        "advertise = \"{0}\" stands for any address: write the one at which other nodes reach this one, or leave it out"
+    )]
+    AdvertiseAny(IpAddr),
     #[error("cgroup is not usable")]
     Cgroup(#[from] CgroupModeError),
     #[error("cgroup_parent = \"{0}\" is not usable: write a relative path without '..'")]
@@ -235,6 +251,8 @@ pub enum ConfigError {
 pub const DEFAULT_DIR: &str = "/var/lib/limber/agent";
 /// The upper bound of the patience, because guests wait for the CPUs.
 const MOST_PATIENCE_MS: u32 = 60_000;
+/// A pebibyte. Whoever writes more has written bytes or KiB.
+const MOST_MEMORY_MIB: u64 = 1 << 30;
 /// The file in the agent's directory that `join` writes and `run` reads unless another is named.
 pub const FILE: &str = "agent.toml";
 
@@ -259,7 +277,13 @@ fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, Conf
     let declared = match written {
         None => return Ok(DeviceFiles::found(Path::new("/dev"), Path::new("/sys"))),
         Some(WrittenDevices::Text(text)) if text == "none" => DeviceFiles::default(),
-        Some(WrittenDevices::Text(text)) => DeviceFiles::counted(&text.parse()?),
+        Some(WrittenDevices::Text(text)) => {
+            let devices: Devices = text.parse()?;
+            if let Some(name) = named_twice(&text) {
+                return Err(ConfigError::DeviceTwice { text, name });
+            }
+            DeviceFiles::counted(&devices)
+        }
         Some(WrittenDevices::Table(table)) => {
             let mut seen = BTreeSet::new();
             let each = table.into_iter().map(|(name, written)| {
@@ -273,6 +297,13 @@ fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, Conf
     let of_gpus = || declared.0.iter().filter(|(name, _)| is_gpu(name));
     let lacks_files = of_gpus().any(|(_, each)| each.iter().any(Vec::is_empty));
     if of_gpus().count() > 1 && lacks_files { Err(ConfigError::SeveralTypes(declared.counts())) } else { Ok(declared) }
+}
+
+/// Returns a name that comes twice in a text of devices: their numbers would be added.
+fn named_twice(text: &str) -> Option<String> {
+    let devices: Vec<Devices> = text.split(',').filter_map(|part| part.parse().ok()).collect();
+    let mut seen = BTreeSet::new();
+    devices.iter().flat_map(Devices::iter).find(|(name, _)| !seen.insert(*name)).map(|(name, _)| name.to_owned())
 }
 
 /// Returns the files of each device of a name, none of which may be in `seen`.
@@ -323,8 +354,9 @@ impl ConfigError {
             ConfigError::Server(_) => "server",
             ConfigError::Name(_) => "name",
             ConfigError::Cluster(_) => "cluster",
-            ConfigError::Feature(_) => "features",
+            ConfigError::Feature(_) | ConfigError::FeatureTwice(_) => "features",
             ConfigError::Devices(_)
+            | ConfigError::DeviceTwice { .. }
             | ConfigError::SeveralTypes(_)
             | ConfigError::DeviceFile(_)
             | ConfigError::EveryonesFile(_)
@@ -333,10 +365,10 @@ impl ConfigError {
             ConfigError::Topology(_) => "topology",
             ConfigError::Cpus(_) | ConfigError::NoCpus => "cpus",
             ConfigError::Speed(_) => "speed",
-            ConfigError::NoMemory => "memory_mib",
+            ConfigError::NoMemory | ConfigError::TooMuchMemory(_) => "memory_mib",
             ConfigError::NoQuota => "spool_quota_mib",
-            ConfigError::Listen(_) | ConfigError::ServersPort { .. } => "listen",
-            ConfigError::Advertise(_) | ConfigError::Unreachable { .. } => "advertise",
+            ConfigError::Listen(_) | ConfigError::ServersPort { .. } | ConfigError::OtherFamily { .. } => "listen",
+            ConfigError::Advertise(_) | ConfigError::AdvertiseAny(_) | ConfigError::Unreachable { .. } => "advertise",
             ConfigError::Cgroup(_) => "cgroup",
             ConfigError::CgroupParent(_) => "cgroup_parent",
             ConfigError::Warm(_) => "warm_supervisors",
@@ -410,11 +442,7 @@ impl Written {
     /// # Errors
     /// A setting is invalid; the message says what would be valid.
     pub fn check(self) -> Result<Config, ConfigError> {
-        let has_port = |server: &&String| {
-            let parts = server.rsplit_once(':');
-            parts.is_some_and(|(node, port)| !node.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
-        };
-        if let Some(server) = self.server.as_ref().filter(|server| !has_port(server)) {
+        if let Some(server) = self.server.as_ref().filter(|server| !is_server(server)) {
             return Err(ConfigError::Server(server.clone()));
         }
         if let Some(name) = &self.name {
@@ -422,8 +450,13 @@ impl Written {
         }
         let cluster = self.cluster.unwrap_or_else(|| "main".to_owned());
         check_name(&cluster).map_err(ConfigError::Cluster)?;
-        let features: BTreeSet<String> = self.features.unwrap_or_default().into_iter().collect();
-        features.iter().try_for_each(|feature| check_name(feature)).map_err(ConfigError::Feature)?;
+        let mut features = BTreeSet::new();
+        for feature in self.features.unwrap_or_default() {
+            check_name(&feature).map_err(ConfigError::Feature)?;
+            if let Some(twice) = features.replace(feature) {
+                return Err(ConfigError::FeatureTwice(twice));
+            }
+        }
         let devices = declared_devices(self.devices)?;
         let must_enforce: BTreeSet<String> = self.must_enforce.unwrap_or_default().into_iter().collect();
         if let Some(unknown) = must_enforce.iter().find(|name| !ENFORCEABLE.contains(&name.as_str())) {
@@ -436,6 +469,9 @@ impl Written {
         if self.memory_mib == Some(0) {
             return Err(ConfigError::NoMemory);
         }
+        if let Some(memory_mib) = self.memory_mib.filter(|memory_mib| *memory_mib > MOST_MEMORY_MIB) {
+            return Err(ConfigError::TooMuchMemory(memory_mib));
+        }
         if self.spool_quota_mib == Some(0) {
             return Err(ConfigError::NoQuota);
         }
@@ -443,19 +479,27 @@ impl Written {
             Some(speed) if !(0.001..=1000.0).contains(&speed) => return Err(ConfigError::Speed(speed)),
             speed => speed.map(|speed| (speed * 1000.0).round() as u32),
         };
-        let listen = match self.listen {
-            Some(text) => text.parse().map_err(|_| ConfigError::Listen(text))?,
-            None => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        };
-        if listen.port() != 0 && self.server.as_ref().is_some_and(|server| *server == listen.to_string()) {
-            return Err(ConfigError::ServersPort { listen });
+        let listen = self.listen.map(|text| text.parse::<SocketAddr>().map_err(|_| ConfigError::Listen(text)));
+        let listen = listen.transpose()?;
+        let server = self.server.as_ref().and_then(|server| server.parse::<SocketAddr>().ok());
+        if let (Some(listen), Some(server)) = (listen, server) {
+            if listen.port() != 0 && server == listen {
+                return Err(ConfigError::ServersPort { listen });
+            }
+            if !reaches(listen, server) {
+                return Err(ConfigError::OtherFamily { listen, server });
+            }
         }
         let advertise = self.advertise.map(|text| match text.parse::<IpAddr>() {
-            Ok(ip) if !ip.is_unspecified() => Ok(ip),
-            Ok(_) | Err(_) => Err(ConfigError::Advertise(text)),
+            Ok(ip) if ip.is_unspecified() => Err(ConfigError::AdvertiseAny(ip)),
+            Ok(ip) => Ok(ip),
+            Err(_) => Err(ConfigError::Advertise(text)),
         });
         let advertise = advertise.transpose()?;
-        if let Some(advertise) = advertise.filter(|ip| listen.ip().is_loopback() && !ip.is_loopback()) {
+        if let (Some(advertise), Some(listen)) = (advertise, listen)
+            && listen.ip().is_loopback()
+            && !advertise.is_loopback()
+        {
             return Err(ConfigError::Unreachable { advertise, listen });
         }
         let cgroup_parent = self.cgroup_parent.unwrap_or_else(|| "limber".to_owned());
@@ -495,6 +539,28 @@ impl Written {
     }
 }
 
+/// Whether the text is `host:port` or `[IPv6]:port`.
+fn is_server(text: &str) -> bool {
+    let Some((node, port)) = text.rsplit_once(':') else { return false };
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_node = !node.is_empty() && (!node.contains(':') || text.parse::<SocketAddr>().is_ok());
+    is_port && is_node
+}
+
+/// Whether packets can go from a socket that listens there to the server. A socket for any address of IPv6 takes IPv4,
+/// too.
+pub fn reaches(listen: SocketAddr, server: SocketAddr) -> bool {
+    listen.is_ipv4() == server.is_ipv4() || (listen.is_ipv6() && listen.ip().is_unspecified())
+}
+
+/// Returns where to listen by default, so that the server can be reached from there.
+pub fn any_port(server: &SocketAddr) -> SocketAddr {
+    match server {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
 impl Config {
     /// Checks whether the agent can run with this configuration as this user: what depends on the machine.
     ///
@@ -527,6 +593,15 @@ mod tests {
         let config = written("server = 'head:7411'").expect("valid");
         assert_eq!((config.cluster.as_str(), config.n_warm), ("main", 2));
         assert_eq!(config.dir, Path::new(DEFAULT_DIR));
+    }
+
+    #[test]
+    fn a_server_may_have_ipv6() {
+        let config = written("server = '[::1]:7411'").expect("valid");
+        assert_eq!((config.server.as_str(), config.listen), ("[::1]:7411", None));
+        let config = written("server = '10.0.0.1:7411'\nlisten = '[::]:0'").expect("it takes IPv4, too");
+        assert!(reaches(config.listen.expect("it was set"), "10.0.0.1:7411".parse().expect("an address")));
+        assert_eq!(any_port(&"[::1]:7411".parse().expect("an address")).to_string(), "[::]:0");
     }
 
     #[test]
@@ -574,7 +649,14 @@ mod tests {
             ("server = 'h:1'\ndevices = { gpu = [] }", "there is no gpu"),
             ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),
             ("server = 'h:1'\nlisten = '127.0.0.1:0'\nadvertise = '10.0.0.7'", "from this machine alone"),
-            ("server = 'h:1'\nadvertise = '0.0.0.0'", "no IP address"),
+            ("server = 'h:1'\nadvertise = '0.0.0.0'", "stands for any address"),
+            ("server = '::1:7117'", "in brackets"),
+            ("server = '[::1:7117'", "in brackets"),
+            ("server = '[::1]:7117'\nlisten = '0.0.0.0:0'", "is IPv4: no packet"),
+            ("server = '10.0.0.1:7117'\nlisten = '[::1]:0'", "set listen = \"0.0.0.0:0\""),
+            ("server = 'h:1'\nfeatures = ['a', 'b', 'a']", "'a' twice"),
+            ("server = 'h:1'\ndevices = 'gpu:a:1,gpu:a:2'", "gpu:a twice"),
+            ("server = 'h:1'\nmemory_mib = 68719476736", "more than a node has"),
         ] {
             let error = written(toml).expect_err(toml);
             assert!(error.contains(problem), "{toml}: {error}");

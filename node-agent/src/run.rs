@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{Identity, Role};
+use rms_wire::link::resolve;
 use rms_wire::{Credentials, Endpoint, Joiner, Revoked, Serve, TokenText};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::address::Advertised;
 use crate::cgroup::{Claim, EnforcedResources, Parent};
-use crate::config::{Config, FILE, Written};
+use crate::config::{Config, FILE, Written, any_port};
 use crate::devices::DeviceFiles;
 use crate::driver::{Node, look};
 use crate::keys::{KeyDirs, Keys};
@@ -171,7 +172,11 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     let revoked = Revoked::new();
     let roles = vec![Role::Agent];
     let serve = Serve::Peers { roles, join: false, revoked: revoked.clone() };
-    let endpoint = bind(&config, &credentials, &serve)?;
+    let listen = match config.listen {
+        Some(listen) => listen,
+        None => default_listen(&config.server).await,
+    };
+    let endpoint = bind(listen, &config.dir, &credentials, &serve)?;
     let advertised = Advertised { ip: config.advertise, bound: endpoint.local_addr()? };
     let shares = Shares::default();
     let peers = Peers::new(endpoint.clone(), shares.clone());
@@ -218,14 +223,23 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     Ok(())
 }
 
+/// Returns any port of IPv6 if the server has such an address, else of IPv4.
+async fn default_listen(server: &str) -> SocketAddr {
+    match resolve(server).await {
+        Ok(server) => any_port(&server),
+        // The name may be known later; if it is one of IPv6 then, the error of connecting says what to set.
+        Err(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
 /// Binds the endpoint. If any port will do, the previous one is preferred: running jobs know the agent by it.
-fn bind(config: &Config, credentials: &Credentials, serve: &Serve) -> anyhow::Result<Endpoint> {
-    let path = config.dir.join("port");
+fn bind(listen: SocketAddr, dir: &Path, credentials: &Credentials, serve: &Serve) -> anyhow::Result<Endpoint> {
+    let path = dir.join("port");
     let last = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-    let again = last.filter(|_| config.listen.port() == 0).map(|port| SocketAddr::new(config.listen.ip(), port));
-    let endpoint = match again.map(|address| Endpoint::bind_lasting(address, credentials, serve.clone(), &config.dir)) {
+    let again = last.filter(|_| listen.port() == 0).map(|port| SocketAddr::new(listen.ip(), port));
+    let endpoint = match again.map(|address| Endpoint::bind_lasting(address, credentials, serve.clone(), dir)) {
         Some(Ok(endpoint)) => endpoint,
-        Some(Err(_)) | None => Endpoint::bind_lasting(config.listen, credentials, serve.clone(), &config.dir)?,
+        Some(Err(_)) | None => Endpoint::bind_lasting(listen, credentials, serve.clone(), dir)?,
     };
     let port = endpoint.local_addr()?.port();
     std::fs::write(&path, format!("{port}\n")).with_context(|| format!("cannot write {}", path.display()))?;
@@ -313,4 +327,16 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     runtime.block_on(rms_wire::come_with(address, &joined.credentials));
     println!("joined as {}; start it with: node-agent run --dir {}", identity.name, dir.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agent_listens_by_default_where_it_can_reach_its_server() {
+        for (server, expected) in [("127.0.0.1:7117", "0.0.0.0:0"), ("[::1]:7117", "[::]:0")] {
+            assert_eq!(default_listen(server).await.to_string(), expected);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The link to the server: reports the actual state, receives the desired state, and reconnects forever.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use rms_model::Inventory;
 use rms_model::error::chain;
 use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::{
-    Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Kind, Link, MasksAsked, NewKey, Outbox, Revoked,
-    ToAgent, ToServer,
+    Backoff, Channel, Credentials, End, Endpoint, Expect, FollowOrder, Kind, Link, LinkError, MasksAsked, NewKey,
+    Outbox, Revoked, ToAgent, ToServer,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -100,8 +101,8 @@ impl Uplink {
                 .connect_patiently(&self.server, &Expect::server(), &mut backoff, |error, delay| {
                     // A server that is away for long must not fill the log.
                     if n_failures < 3 || n_failures.is_power_of_two() {
-                        let error = chain(error);
-                        tracing::warn!(server = self.server, error, ?delay, "cannot reach the server; trying again");
+                        let what = advice(error).unwrap_or("cannot reach the server; trying again");
+                        tracing::warn!(server = self.server, error = chain(error), ?delay, "{what}");
                     }
                     n_failures += 1;
                     self.reload_credentials();
@@ -273,6 +274,48 @@ impl Uplink {
     }
 }
 
+/// Returns what to do about an attempt that will fail again until somebody acts.
+fn advice(error: &LinkError) -> Option<&'static str> {
+    match error {
+        LinkError::Untrusted { .. } => Some(
+            "the server's certificate is not one that this node accepts; if the server's CA was changed, join again: \
+             'node-agent join' with a new token",
+        ),
+        LinkError::Denied { .. } => Some(
+            "the server does not accept this node's certificate; if it has expired or was revoked, join again: \
+             'node-agent join' with a new token",
+        ),
+        LinkError::Connect { address: SocketAddr::V6(_), .. } => Some(
+            "cannot reach the server, whose address is IPv6: if listen is IPv4, set listen = \"[::]:0\" in agent.toml, \
+             or leave it out and start the agent again",
+        ),
+        LinkError::Connect { .. }
+        | LinkError::Resolve { .. }
+        | LinkError::NoAddress { .. }
+        | LinkError::Local { .. }
+        | LinkError::Endpoint(_)
+        | LinkError::Closed { .. }
+        | LinkError::Refused
+        | LinkError::NoAnswer { .. }
+        | LinkError::TooSlow { .. }
+        | LinkError::Evicted
+        | LinkError::Unfinished { .. }
+        | LinkError::Unread { .. }
+        | LinkError::NoRoom
+        | LinkError::CutShort
+        | LinkError::Silent
+        | LinkError::ChannelReset
+        | LinkError::Decode(_)
+        | LinkError::Malformed(_)
+        | LinkError::Encode(_)
+        | LinkError::Peer(_)
+        | LinkError::Proof(_)
+        | LinkError::NoCertificate
+        | LinkError::Role { .. }
+        | LinkError::Protocol => None,
+    }
+}
+
 async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches, masks: Masks) {
     // The server opens no other channels; for anything else the link is closed.
     match channel.next_kind().await {
@@ -287,5 +330,20 @@ async fn serve_channel(mut channel: Channel, shares: Shares, watches: Watches, m
             }
         }
         Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_must_join_again_is_told_so() {
+        let reason = || "its certificate is not from a CA that is trusted here".to_owned();
+        let left_behind = advice(&LinkError::Untrusted { reason: reason() }).expect("it will fail again");
+        assert!(left_behind.contains("if the server's CA was changed"), "{left_behind}");
+        let refused = advice(&LinkError::Denied { reason: reason() }).expect("it will fail again");
+        assert!(refused.contains("'node-agent join' with a new token"), "{refused}");
+        assert_eq!(advice(&LinkError::TooSlow { secs: 5 }), None);
     }
 }

@@ -164,6 +164,9 @@ pub struct TokenOrder {
     pub cluster: Option<String>,
     #[serde(deserialize_with = "checked::span")]
     pub ttl: Span,
+    /// The fingerprint of the CA that the token names: only while this one signs can the token be redeemed.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "checked::opt_name")]
+    pub ca: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -164,6 +164,11 @@ pub enum Refusal {
     ClusterInUse { cluster: String, what: String },
     #[error("{user} has {n_jobs} jobs in the system: say what becomes of them, with --cancel-jobs or --keep-jobs")]
     JobsOfRevoked { user: String, n_jobs: usize },
+    #[error(
+        "no administrator would have a valid certificate any more: make another one first ('rms token create --role admin \
+         --name NAME'), or with the server stopped by 'rms-server admin'"
+    )]
+    LastAdmin,
     #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
     NodeInUse { node: String },
     #[error("an evolving application needs at least one stage, and at least one node in each")]
@@ -313,6 +318,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NodeInUse { .. } => "node_in_use",
         Refusal::ClusterInUse { .. } => "cluster_in_use",
         Refusal::JobsOfRevoked { .. } => "jobs_of_revoked",
+        Refusal::LastAdmin => "last_admin",
         Refusal::WrongRole { .. } => "wrong_role",
         Refusal::NoLauncher(_) => "no_launcher",
         Refusal::StaleTag { .. } => "stale_tag",

@@ -203,7 +203,7 @@ pub fn token_identity(identity: &TokenIdentity) -> String {
     }
 }
 
-pub fn token(token: &Token, now: Time) -> Value {
+pub fn token(token: &Token, ca: &str, now: Time) -> Value {
     json!({
         "token": token.id,
         "identity": token_identity(&token.identity),
@@ -211,14 +211,15 @@ pub fn token(token: &Token, now: Time) -> Value {
         "created": time(Some(token.created)),
         "created_by": token.created_by,
         "expires": time(Some(token.expires)),
-        "state": token_state(token, now),
+        "state": token_state(token, ca, now),
     })
 }
 
-/// A token's state as one word.
-pub fn token_state(token: &Token, now: Time) -> &'static str {
+/// A token's state as one word, where the CA with the fingerprint `ca` signs.
+pub fn token_state(token: &Token, ca: &str, now: Time) -> &'static str {
     match token.state {
         TokenState::Open if token.expires <= now => "expired",
+        TokenState::Open if token.ca.as_ref().is_some_and(|named| named != ca) => "invalid",
         TokenState::Open => "open",
         TokenState::Used { .. } => "used",
         TokenState::Revoked { .. } => "revoked",

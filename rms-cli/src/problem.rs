@@ -19,6 +19,10 @@ impl From<ConnectError> for Failure {
             ConnectError::Denied { .. } => {
                 ("denied", Some("if the certificate has expired or was revoked, join again with a new token"))
             }
+            ConnectError::Untrusted { .. } => (
+                "untrusted",
+                Some("an admin makes the token; 'rms join TOKEN --replace' takes this certificate's place"),
+            ),
             ConnectError::Unreachable { .. } => (
                 "unreachable",
                 Some("is it running? 'rms up' starts again what is missing of a cluster on this machine"),

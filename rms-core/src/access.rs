@@ -46,7 +46,7 @@ impl Access<'_> {
         order: TokenOrder,
     ) -> Result<Answer, Refusal> {
         admins_only(who, "create tokens")?;
-        let TokenOrder { id, digest, identity, cluster, ttl } = order;
+        let TokenOrder { id, digest, identity, cluster, ttl, ca } = order;
         if ttl < Span::from_secs(1) || ttl > MAX_TTL {
             return Err(Refusal::TokenTtl(ttl));
         }
@@ -73,6 +73,7 @@ impl Access<'_> {
             expires: now + ttl,
             state: TokenState::Open,
             redeemed: None,
+            ca,
         };
         self.jobs.context.record(step, Fact::TokenCreated { token });
         Ok(Answer::Done)
@@ -257,6 +258,9 @@ impl Access<'_> {
             return Err(Refusal::NoSuchCertificate);
         }
         let serials = valid_serials(self.jobs.state(), matches);
+        if self.are_last_of_admins(now, &serials) {
+            return Err(Refusal::LastAdmin);
+        }
         let left_behind = self.jobs_of_locked_out(&serials);
         match jobs {
             None if !left_behind.is_empty() => {
@@ -273,6 +277,15 @@ impl Access<'_> {
         }
         revoke(self.jobs.context, now, step, serials, &who.name);
         Ok(Answer::Done)
+    }
+
+    /// Whether no administrator would have a valid certificate without these, though one has now.
+    fn are_last_of_admins(&self, now: Time, serials: &[String]) -> bool {
+        let certificates = self.jobs.state().certificates.values();
+        let is_valid = |issued: &&Issued| issued.revoked.is_none() && now < issued.expires;
+        let of_admins = certificates.filter(|issued| issued.identity.role == Role::Admin).filter(is_valid);
+        let mut are_revoked = of_admins.map(|issued| serials.contains(&issued.serial)).peekable();
+        are_revoked.peek().is_some() && are_revoked.all(|is_revoked| is_revoked)
     }
 
     /// Returns the jobs of users who would be left without a valid certificate.

@@ -24,6 +24,9 @@ pub struct Token {
     /// answer may have been lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redeemed: Option<Redeemed>,
+    /// The fingerprint of the CA that the token names: once another one signs, nobody can redeem it. Unknown of older ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
 }
 
 /// The key that redeemed a token, and the certificate that was issued.

@@ -121,6 +121,12 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
             let message = format!("'{}' is not a whole path: begin it with /", socket.get_ref().display());
             return Err(wrong(socket.span(), message));
         }
+        let name_bytes = socket.get_ref().file_name().map_or(0, |name| name.len());
+        if name_bytes > MAX_SOCKET_NAME {
+            let message =
+                format!("the name of the socket has {name_bytes} bytes: at most {MAX_SOCKET_NAME} can be used");
+            return Err(wrong(socket.span(), message));
+        }
         config.socket = Some(socket.get_ref().clone());
     }
     for (key, value) in &text.settings {
@@ -188,6 +194,8 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
 const MIB: u64 = 1024 * 1024;
 /// The most that a limit of links, calls or joins may be set to.
 const MAX_LIMIT: u64 = 1_000_000;
+/// The system takes 107 bytes of a socket's address, and the directory needs some of them, however long its path is.
+const MAX_SOCKET_NAME: usize = 80;
 const MIN_LIFE: Span = Span::from_hours(1);
 const MAX_LIFE: Span = Span::from_hours(24 * 3650);
 
@@ -365,6 +373,9 @@ rms-server.toml:3:12: default_wall = 2h cannot hold together with max_wall = 1h:
         assert!(parse("f", "listen = '127.0.0.1:1'\nadvertise = 'localhost'\n").is_ok());
         assert!(wrong("advertise = '0.0.0.0'\n").contains("'0.0.0.0' leads nowhere"));
         assert!(wrong("socket = 'run/socket'\n").contains("f:1:10: 'run/socket' is not a whole path"));
+        let named = |n_bytes: usize| format!("socket = '/run/{}'\n", "s".repeat(n_bytes));
+        assert!(wrong(&named(81)).contains("at most 80"));
+        parse("f", &named(80)).expect("right");
         assert_eq!(parse("f", "socket = '/run/s'\n").expect("right").socket, Some("/run/s".into()));
     }
 

@@ -212,7 +212,7 @@ impl Registry {
         }
         for link in live.links.values().filter(|link| serials.iter().any(|serial| serial == link.serial())) {
             tracing::info!(peer = %link.identity(), serial = link.serial(), "closing a link: revoked");
-            link.close("the certificate is revoked");
+            link.close(rms_wire::link::REVOKED);
         }
         drop(live);
         self.revocations.send_replace(());

@@ -1,7 +1,9 @@
 //! State that all sessions of a server share.
 
+use rms_api::Refused;
 use rms_api::answer::LauncherTraffic;
 use rms_api::answer::ServerReport;
+use rms_api::call::TokenOrder;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,6 +73,28 @@ impl Shared {
             dir,
             since,
         }
+    }
+
+    /// Checks that the CA which the token names signs now, and after a restart. One that is drawn between a switch to
+    /// another CA and the restart would be invalid from then on.
+    ///
+    /// # Errors
+    /// Another CA signs, or will.
+    pub fn can_be_redeemed(&self, order: &TokenOrder) -> Result<(), Refused> {
+        let next =
+            Authority::load(&self.dir.authority()).map_or_else(|_| self.authority.fingerprint(), |it| it.fingerprint());
+        if next != self.authority.fingerprint() {
+            let message = "the CA was switched, and a token made now would be invalid soon: restart the server first \
+                           (systemctl restart rms-server)";
+            return Err(Refused::new("ca_switched", message));
+        }
+        if order.ca.as_ref().is_some_and(|named| *named != next) {
+            return Err(Refused::new(
+                "ca_changed",
+                "the token names a CA that does not sign any more: run the command again",
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the status of the server itself.

@@ -123,10 +123,14 @@ fn check_fingerprint(text: &str) -> Result<(), TokenError> {
 }
 
 fn check_address(address: &str) -> Result<(), TokenError> {
-    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    if is_address(address) { Ok(()) } else { Err(TokenError { problem: "what follows '@' is not host:port" }) }
+}
+
+/// Whether a token can hold the text as the server's address, `host:port`.
+pub fn is_address(text: &str) -> bool {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let is_plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]%".contains(&b));
-    let is_address = !host.is_empty() && is_plain && port.parse::<u16>().is_ok_and(|port| port > 0);
-    if is_address { Ok(()) } else { Err(TokenError { problem: "what follows '@' is not host:port" }) }
+    !host.is_empty() && is_plain && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 const PREFIX: &str = "lmb1";

@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::UdpSocket;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::raw::Raw;
@@ -55,7 +56,7 @@ async fn a_certificate_of_another_authority_opens_nothing() {
     let server = ours.server();
     let stranger = theirs.credentials(Role::Admin, "mallory");
     let reason = refusal(&server, &stranger, Expect::server()).await;
-    assert!(reason.contains("not accepted"), "the client does not accept the server: {reason}");
+    assert_eq!(reason, "the peer was not accepted: its certificate is not from a CA that is trusted here");
     // And one that would accept any server is not accepted by it.
     let raw = Raw::new();
     let address = server.local_addr().expect("bound");
@@ -202,6 +203,55 @@ async fn a_connection_that_says_nothing_is_dropped_in_time() {
     let ended = tokio::time::timeout(Duration::from_secs(5), silent.closed()).await;
     ended.expect("it is dropped");
     expect_nobody(&server).await;
+}
+
+#[tokio::test]
+async fn strangers_do_not_fill_the_log() {
+    let (ours, theirs) = (Deployment::new("d1"), Deployment::new("d1"));
+    let server = ours.server();
+    let stranger = theirs.credentials(Role::User, "mallory");
+    let warnings = Warnings::default();
+    let _logging = tracing::subscriber::set_default(warnings.clone());
+    for _ in 0..30 {
+        refusal(&server, &stranger, Expect::server()).await;
+    }
+    // The last refusals are logged a second later, as a number.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let lines = warnings.0.lock().expect("nothing panics with it").clone();
+    let n_refused = |line: &String| line.split("n_refused=").nth(1).map_or(1, |rest| rest.parse().expect("a number"));
+    assert_eq!(lines.iter().map(n_refused).sum::<u32>(), 30, "{lines:?}");
+    assert!(lines.len() < 10, "{lines:?}");
+}
+
+/// Keeps the warnings that are logged, with their number of refused connections.
+#[derive(Clone, Debug, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("rms_wire")
+    }
+
+    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            let is_number = field.name() == "n_refused";
+            line += &if is_number { format!(" n_refused={value:?}") } else { format!("{value:?}") };
+        });
+        self.0.lock().expect("nothing panics with it").push(line);
+    }
+
+    fn enter(&self, _span: &tracing::span::Id) {}
+
+    fn exit(&self, _span: &tracing::span::Id) {}
 }
 
 #[tokio::test]

@@ -562,9 +562,11 @@ impl<'a, L: Launcher> Driver<'a, L> {
                     return outcome_from_history(self.client, self.job).await.map(Some);
                 }
                 Err(CallError::Refused(refused)) if !may_retry(&refused) => return Err(refused.into()),
-                Err(error @ CallError::Connect(ConnectError::Denied { .. } | ConnectError::Dir(_))) => {
-                    return Err(error.into());
-                }
+                Err(
+                    error @ CallError::Connect(
+                        ConnectError::Denied { .. } | ConnectError::Untrusted { .. } | ConnectError::Dir(_),
+                    ),
+                ) => return Err(error.into()),
                 Err(error) if begun.elapsed() > RECONNECT_PATIENCE => return Err(error.into()),
                 Err(_) => {}
             }

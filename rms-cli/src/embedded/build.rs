@@ -220,6 +220,7 @@ async fn join(dir: &UpDir, node: &NodeRecord, programs: &Programs, client: &Clie
         identity: TokenIdentity::Named(identity),
         cluster: Some(node.cluster.clone()),
         ttl: Span::from_mins(5),
+        ca: Some(token.fingerprint().to_owned()),
     };
     client.change(Call::CreateToken(order)).await?;
     let token = token.to_string();

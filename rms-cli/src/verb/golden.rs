@@ -246,7 +246,7 @@ fn what_an_order_did() {
 #[test]
 fn tokens_and_certificates() {
     let ada = Identity::new(Role::User, "ada").expect("a name");
-    let token = |id: &str, identity, state| Token {
+    let token = |id: &str, identity, state, ca: &str| Token {
         id: id.into(),
         digest: [0; 32],
         identity,
@@ -256,12 +256,14 @@ fn tokens_and_certificates() {
         expires: NOW + Span::from_mins(10),
         state,
         redeemed: None,
+        ca: Some(ca.into()),
     };
     let tokens = vec![
-        token("abcd", TokenIdentity::AnyAgent, TokenState::Open),
-        token("efgh", TokenIdentity::Named(ada.clone()), TokenState::Used { at: NOW }),
+        token("abcd", TokenIdentity::AnyAgent, TokenState::Open, "new"),
+        token("efgh", TokenIdentity::Named(ada.clone()), TokenState::Used { at: NOW }, "old"),
+        token("ijkl", TokenIdentity::Named(ada.clone()), TokenState::Open, "old"),
     ];
-    check("tokens", &token::Tokens { tokens, now: NOW });
+    check("tokens", &token::Tokens { tokens, ca: "new".into(), now: NOW });
     let issued = |serial: &str, revoked| Issued {
         serial: serial.into(),
         identity: ada.clone(),

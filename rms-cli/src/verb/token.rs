@@ -1,9 +1,14 @@
 //! `rms token`: makes, lists and revokes join tokens and certificates.
 
+use launcher_sdk::CallError;
 use rms_api::Call;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
+use rms_model::identity::check_name;
 use rms_model::token::{Issued, Token, TokenIdentity};
 use rms_model::{Identity, Role, Span, Time};
+use rms_wire::Credentials;
+use rms_wire::link::REVOKED;
+use rms_wire::token::is_address;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -83,12 +88,13 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             create(role, name, cluster, ttl, address, context).await?;
         }
         TokenVerb::List => {
-            let tokens = context.client().await?.tokens().await?;
-            context.output.show(&Tokens { tokens, now: stamp::now() })?;
+            let client = context.client().await?;
+            let (tokens, ca) = (client.tokens().await?, client.authority().await?);
+            context.output.show(&Tokens { tokens, ca, now: stamp::now() })?;
         }
         TokenVerb::Revoke { id } => {
             context.client().await?.change(Call::RevokeToken { id: id.clone() }).await?;
-            context.output.show(&Revoked { what: "token", which: id })?;
+            context.output.show(&Revoked { what: "token", which: id, is_own: false })?;
         }
         TokenVerb::Certificates => {
             let certificates = context.client().await?.certificates().await?;
@@ -101,8 +107,15 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                 (false, true) => Some(JobsOfRevoked::Keep),
                 (false, false) => None,
             };
-            context.client().await?.change(Call::RevokeCertificate { which: select, jobs }).await?;
-            context.output.show(&Revoked { what: "certificate", which })?;
+            let client = context.client().await?;
+            let is_own = names(&select, &client.credentials());
+            match client.change(Call::RevokeCertificate { which: select, jobs }).await {
+                Ok(()) => {}
+                // The server closes the links that use the certificate, before its answer has come.
+                Err(CallError::Interrupted(error)) if is_own && error.to_string() == REVOKED => {}
+                Err(error) => return Err(error.into()),
+            }
+            context.output.show(&Revoked { what: "certificate", which, is_own })?;
         }
     }
     Ok(Exit::OK)
@@ -125,7 +138,7 @@ async fn create(
         }
         (Role::Agent, None) => TokenIdentity::AnyAgent,
         (Role::User | Role::Admin, None) => {
-            return Err(Failure::usage(format!("a token for a {role} names a person: add --name NAME")));
+            return Err(Failure::usage(format!("a token for role {role} names a person: add --name NAME")));
         }
         (Role::Agent | Role::User | Role::Admin, Some(name)) => {
             TokenIdentity::Named(Identity::new(role, &name).map_err(Failure::usage)?)
@@ -137,11 +150,26 @@ async fn create(
     if role != Role::Agent && cluster.is_some() {
         return Err(Failure::usage("--cluster is for agents: people belong to all clusters"));
     }
+    if let Some(cluster) = &cluster {
+        check_name(cluster).map_err(|error| Failure::usage(format!("--cluster: {error}")))?;
+    }
+    if let Some(address) = address.as_ref().filter(|address| !is_address(address)) {
+        return Err(Failure::usage(format!("--address '{address}' is not the address of a server: write host:port")));
+    }
     let client = context.client().await?;
     let token = client.draw_token(address.as_deref()).map_err(Failure::usage)?;
-    let order = TokenOrder { id: token.id().to_owned(), digest: token.digest(), identity, cluster, ttl };
+    let (id, digest, ca) = (token.id().to_owned(), token.digest(), Some(token.fingerprint().to_owned()));
+    let order = TokenOrder { id, digest, identity, cluster, ttl, ca };
     client.change(Call::CreateToken(order)).await?;
     context.output.show(&Created { token: token.to_string(), id: token.id().to_owned(), role, ttl })
+}
+
+/// Whether these credentials are among the selected ones.
+fn names(select: &CertificateSelect, own: &Credentials) -> bool {
+    match select {
+        CertificateSelect::Serial(serial) => own.serial() == serial,
+        CertificateSelect::Identity(identity) => own.identity() == identity,
+    }
 }
 
 fn parse_certificate(text: &str) -> Result<CertificateSelect, Failure> {
@@ -191,15 +219,18 @@ impl Show for Created {
 struct Revoked {
     what: &'static str,
     which: String,
+    /// It was the one of the caller, who must join again.
+    is_own: bool,
 }
 
 impl Show for Revoked {
     fn text(&self) -> String {
-        format!("{} {} is revoked\n", self.what, self.which)
+        let own = if self.is_own { "; this was your own: join again with a token of another admin" } else { "" };
+        format!("{} {} is revoked{own}\n", self.what, self.which)
     }
 
     fn json(&self) -> Value {
-        json!({"revoked": self.which})
+        json!({"revoked": self.which, "is_own": self.is_own})
     }
 
     fn ids(&self) -> Vec<String> {
@@ -213,6 +244,8 @@ impl Show for Revoked {
 
 pub(super) struct Tokens {
     pub(super) tokens: Vec<Token>,
+    /// The fingerprint of the CA that signs: tokens that name another one are invalid.
+    pub(super) ca: String,
     pub(super) now: Time,
 }
 
@@ -222,7 +255,7 @@ impl Show for Tokens {
     }
 
     fn json(&self) -> Value {
-        json!({"tokens": self.tokens.iter().map(|token| json::token(token, self.now)).collect::<Vec<_>>()})
+        json!({"tokens": self.tokens.iter().map(|token| json::token(token, &self.ca, self.now)).collect::<Vec<_>>()})
     }
 
     fn ids(&self) -> Vec<String> {
@@ -243,7 +276,7 @@ impl Tokens {
                 token.id.clone(),
                 json::token_identity(&token.identity),
                 token.cluster.clone().unwrap_or_else(|| "-".into()),
-                json::token_state(token, self.now).to_owned(),
+                json::token_state(token, &self.ca, self.now).to_owned(),
                 time(token.created),
                 token.created_by.clone(),
                 time(token.expires),
@@ -316,5 +349,21 @@ mod tests {
         for text in ["", "ada", "king/ada", "user/", "user/a b"] {
             assert!(parse_certificate(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn who_revokes_his_own_certificate_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = stamp::now();
+        let authority = rms_wire::Authority::create(dir.path(), "d", now).unwrap();
+        let (key, root) = (rms_wire::NewKey::generate().unwrap(), Identity::new(Role::Admin, "root").unwrap());
+        let chain = authority.sign(key.csr_der(), &root, "4a0b", now, now + Span::from_hours(1)).unwrap();
+        let own = key.into_credentials(&chain, authority.ca_pem()).unwrap();
+        assert!(names(&CertificateSelect::Identity(root), &own));
+        assert!(names(&CertificateSelect::Serial("4a0b".into()), &own));
+        assert!(!names(&CertificateSelect::Serial("4a0c".into()), &own));
+        let revoked = |is_own| Revoked { what: "certificate", which: "admin/root".into(), is_own }.text();
+        assert_eq!(revoked(false), "certificate admin/root is revoked\n");
+        assert!(revoked(true).contains("this was your own"));
     }
 }

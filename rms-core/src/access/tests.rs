@@ -34,6 +34,13 @@ impl Fixture {
         joined.map(|(issued, _)| issued.serial)
     }
 
+    fn revoke(&mut self, which: &CertificateSelect) -> Result<Answer, Refusal> {
+        let mut step = Step::default();
+        let revoked = self.access().revoke_certificate(NOW, &mut step, &admin(), which, None);
+        drop(outcome(step));
+        revoked
+    }
+
     /// Redeems it as this one: the name that he gets.
     fn redeem_as(&mut self, joiner: Joiner<'_>) -> Result<String, Refusal> {
         let mut step = Step::default();
@@ -49,7 +56,7 @@ const UNKNOWN: Joiner<'_> = Joiner { is_agent: None, name: None, machine: None }
 
 fn order(identity: Identity) -> TokenOrder {
     let identity = TokenIdentity::Named(identity);
-    TokenOrder { id: "t1".to_owned(), digest: DIGEST, identity, cluster: None, ttl: Span::from_hours(1) }
+    TokenOrder { id: "t1".to_owned(), digest: DIGEST, identity, cluster: None, ttl: Span::from_hours(1), ca: None }
 }
 
 #[test]
@@ -135,6 +142,22 @@ fn who_is_shut_out_loses_the_links_and_an_admin_says_what_becomes_of_the_jobs() 
     let (_, effects) = outcome(step);
     assert!(effects.contains(&Effect::CloseLinks { serials: vec!["a1".to_owned()] }), "{effects:?}");
     assert!(!fixture.state().jobs().get(&job).is_some_and(Job::is_queued));
+}
+
+#[test]
+fn the_last_certificate_of_an_administrator_stays() {
+    let mut fixture = Fixture::with_token_for(TokenIdentity::Named(admin()));
+    fixture.redeem(NOW, 1, "a1", &DIGEST).expect("it is open");
+    let (first, all) = (CertificateSelect::Serial("a1".to_owned()), CertificateSelect::Identity(admin()));
+    assert!(matches!(fixture.revoke(&first), Err(Refusal::LastAdmin)));
+    assert!(matches!(fixture.revoke(&all), Err(Refusal::LastAdmin)));
+    let mut step = Step::default();
+    fixture.access().renew(NOW, &mut step, &admin(), "a2".to_owned()).expect("an admin may");
+    drop(outcome(step));
+    assert!(matches!(fixture.revoke(&all), Err(Refusal::LastAdmin)));
+    fixture.revoke(&first).expect("there is another one");
+    fixture.revoke(&first).expect("it is revoked already, so nobody loses anything by it");
+    assert!(matches!(fixture.revoke(&CertificateSelect::Serial("a2".to_owned())), Err(Refusal::LastAdmin)));
 }
 
 #[test]

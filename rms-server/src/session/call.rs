@@ -62,6 +62,11 @@ pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc
             (None, None)
         }
     };
+    if let ClientRequest::Call(Call::CreateToken(order)) = &request
+        && let Err(refused) = shared.can_be_redeemed(order)
+    {
+        return refuse(&mut sender, refused).await;
+    }
     match request {
         ClientRequest::Call(Call::Renew { csr, serial: _ }) => {
             match renew(who, Call::Renew { csr, serial: draw_serial() }, shared).await {

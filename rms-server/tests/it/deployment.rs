@@ -146,7 +146,7 @@ impl Client {
         let token = TokenText::draw(&self.fingerprint, &address.to_string()).expect("a token");
         let cluster = cluster.map(str::to_owned);
         let ttl = Span::from_hours(1);
-        let order = TokenOrder { id: token.id().to_owned(), digest: token.digest(), identity, cluster, ttl };
+        let order = TokenOrder { id: token.id().to_owned(), digest: token.digest(), identity, cluster, ttl, ca: None };
         self.call(&Call::CreateToken(order)).await.expect("an admin may");
         token
     }

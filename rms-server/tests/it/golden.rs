@@ -198,6 +198,7 @@ fn examples() -> Vec<Fact> {
                 expires: at,
                 state: TokenState::Open,
                 redeemed: None,
+                ca: None,
             },
         },
         Fact::TokenUsed { id: "t1".to_owned(), at, redeemed: None },

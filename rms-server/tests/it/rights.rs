@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rms_api::Answer;
 use rms_api::Call;
-use rms_api::call::{CertificateSelect, Query, Select};
+use rms_api::call::{CertificateSelect, Query, Select, TokenOrder};
 use rms_api::desired::JobStatus;
 use rms_model::token::TokenIdentity;
-use rms_model::{Identity, JobId, Role, Run, Time};
-use rms_wire::tls::Credentials;
+use rms_model::{Identity, JobId, Role, Run, Span, Time};
+use rms_wire::tls::{Authority, Credentials, Rotation};
 use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Followed, Joiner, join, join_in};
 
 use crate::deployment::{Client, FakeAgent, Server, command, report, tell};
@@ -235,16 +235,17 @@ fn an_admin_is_certified_while_the_server_is_stopped_and_everything_else_stays()
         let ada = Identity { role: Role::User, name: "ada".to_owned() };
         let token = server.admin().await.token(TokenIdentity::Named(ada), None, server.address).await;
         let certify = |dir: &std::path::Path| command(&["admin", "bob", "--dir"]).arg(dir).output().expect("a process");
-        let refused = certify(&server.path());
-        assert!(!refused.status.success(), "the server runs");
+        let too_early = certify(&server.path());
+        assert!(!too_early.status.success(), "the server runs");
         let first = Credentials::load(&server.path().join("admin")).expect("the admin");
-        // As if it had expired.
-        server
-            .admin()
-            .await
-            .call(&Call::RevokeCertificate { which: CertificateSelect::Serial(first.serial().to_owned()), jobs: None })
-            .await
-            .ok();
+        // As if it had expired. The last one cannot be revoked.
+        let revoke =
+            Call::RevokeCertificate { which: CertificateSelect::Serial(first.serial().to_owned()), jobs: None };
+        assert_eq!(refused(server.admin().await.call(&revoke).await), "last_admin");
+        let eve = Identity { role: Role::Admin, name: "eve".to_owned() };
+        let token_of_eve = server.admin().await.token(TokenIdentity::Named(eve), None, server.address).await;
+        join(server.address, &token_of_eve, None).await.expect("a new token");
+        server.admin().await.call(&revoke).await.ok();
         server.kill();
         std::fs::remove_dir_all(server.path().join("admin")).expect("it is there");
 
@@ -262,6 +263,35 @@ fn an_admin_is_certified_while_the_server_is_stopped_and_everything_else_stays()
         server.kill();
         server.restart();
         server.admin().await;
+    });
+}
+
+#[test]
+fn no_token_is_made_between_a_switch_to_another_ca_and_the_restart() {
+    tell(async {
+        let server = Server::start();
+        let admin = server.admin().await;
+        let ann = || TokenIdentity::Named(Identity { role: Role::User, name: "ann".to_owned() });
+        let order = |id: &str, ca: Option<String>| {
+            let ttl = Span::from_hours(1);
+            Call::CreateToken(TokenOrder {
+                id: id.to_owned(),
+                digest: [0; 32],
+                identity: ann(),
+                cluster: None,
+                ttl,
+                ca,
+            })
+        };
+        let authority = server.path().join("ca");
+        let own = Authority::load(&authority).expect("the authority").fingerprint();
+        Authority::rotate(&authority, Rotation::Begun, Time::from_secs(1_700_000_000)).expect("the first step");
+        admin.call(&order("t1", Some(own.clone()))).await.expect("it signs until the switch");
+        assert_eq!(refused(admin.call(&order("t2", Some("other".to_owned()))).await), "ca_changed");
+        Authority::rotate(&authority, Rotation::Switched, Time::from_secs(1_700_000_000)).expect("the second step");
+        for ca in [Some(own), None] {
+            assert_eq!(refused(admin.call(&order("t3", ca)).await), "ca_switched");
+        }
     });
 }
 

@@ -1,6 +1,7 @@
 //! Accepts connections: runs each through the handshake and the hello, in a task of its own, in bounded time and
 //! memory.
 
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use rms_model::{Identity, Role};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::connection::Connection;
@@ -18,6 +20,7 @@ use super::door::{draw_nonce, receive, send, signed};
 use super::error::{CODE_CLOSED, CODE_DENIED, CODE_LEAVING, LinkError};
 use super::lasting::{PeerAddress, PeerEntry, PeerList};
 use super::local;
+use super::log_limit::{Line, LogLimit};
 use super::peering::{Link, LinkOrigin, Wire, check_role, peer_of};
 use super::places::{Place, Places, network};
 use super::shares::Shares;
@@ -122,6 +125,7 @@ pub struct Acceptor {
     /// Set to the reason when the local connections must end.
     leaving: watch::Sender<Option<String>>,
     shares: Shares,
+    log_limit: Arc<LogLimit>,
 }
 
 impl AcceptLoop {
@@ -137,6 +141,7 @@ impl AcceptLoop {
             local_slots: Arc::new(Semaphore::new(Tuning::MAX_LOCAL)),
             leaving: watch::Sender::new(None),
             shares: Shares::default(),
+            log_limit: Arc::default(),
         };
         AcceptLoop { quinn, acceptor: Arc::new(acceptor) }
     }
@@ -178,8 +183,10 @@ impl AcceptLoop {
 }
 
 async fn admit(incoming: Incoming, acceptor: Arc<Acceptor>) {
-    let remote = incoming.remote_address();
-    log_outcome(acceptor.admit_quic(incoming).await, &remote);
+    let (remote, log_limit) = (incoming.remote_address(), Arc::clone(&acceptor.log_limit));
+    let agreed = acceptor.admit_quic(incoming).await;
+    drop(acceptor);
+    log_outcome(agreed, &remote, &log_limit).await;
 }
 
 /// Runs until the endpoint is closed, or the receiver of accepted connections is dropped.
@@ -207,16 +214,29 @@ async fn admit_local(stream: UnixStream, acceptor: Arc<Acceptor>) {
         Ok(found) => found.uid(),
         Err(error) => return tracing::warn!(%error, "cannot get the peer's credentials on the local socket"),
     };
-    log_outcome(acceptor.admit_local_stream(stream, uid).await, &format_args!("user {uid} over the local socket"));
+    let log_limit = Arc::clone(&acceptor.log_limit);
+    let agreed = acceptor.admit_local_stream(stream, uid).await;
+    drop(acceptor);
+    log_outcome(agreed, &format!("user {uid} over the local socket"), &log_limit).await;
 }
 
-fn log_outcome(agreed: Result<(), LinkError>, remote: &dyn std::fmt::Display) {
-    match agreed {
-        Ok(()) => {}
-        // A flood of connections must not fill the log.
-        Err(LinkError::Evicted) => tracing::debug!(%remote, "dropped a connection for a newer one"),
-        Err(LinkError::TooSlow { secs }) => tracing::debug!(%remote, secs, "dropped a silent connection"),
-        Err(error) => tracing::warn!(%remote, reason = chain(&error), "refused a connection"),
+/// Logs why a connection was refused. A flood of connections must not fill the log: of those of one kind, this waits for
+/// the end of the second and logs their number. It must not keep the endpoint open meanwhile.
+async fn log_outcome(agreed: Result<(), LinkError>, remote: &(dyn Display + Sync), log_limit: &LogLimit) {
+    let error = match agreed {
+        Ok(()) => return,
+        Err(LinkError::Evicted) => return tracing::debug!(%remote, "dropped a connection for a newer one"),
+        Err(LinkError::TooSlow { secs }) => return tracing::debug!(%remote, secs, "dropped a silent connection"),
+        Err(error) => error,
+    };
+    match log_limit.refused(&error, Instant::now()) {
+        Line::Now => tracing::warn!(%remote, reason = chain(&error), "refused a connection"),
+        Line::SumAt(end) => {
+            tokio::time::sleep_until(end).await;
+            let n_refused = log_limit.take_sum(&error, Instant::now());
+            tracing::warn!(%remote, reason = chain(&error), n_refused, "refused more connections, this one first");
+        }
+        Line::Nothing => {}
     }
 }
 

@@ -35,6 +35,9 @@ pub enum LinkError {
     /// The connection has ended, or never began.
     #[error("{reason}")]
     Closed { reason: String },
+    /// We do not accept the peer's certificate.
+    #[error("{reason}")]
+    Untrusted { reason: String },
     /// The node answers that the port is unreachable.
     #[error("nothing listens on this UDP port there (refused): is the server running, and is the port its own?")]
     Refused,
@@ -86,12 +89,14 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Converts the end of a connection. A peer that rejects our certificate will reject it the next time, too.
+    /// Converts the end of a connection. A peer that rejects our certificate will reject it the next time, too, and so shall
+    /// we the peer's.
     pub(super) fn closed(error: &ConnectionError) -> LinkError {
-        if is_about_our_certificate(error) {
-            LinkError::Denied { reason: reason(error) }
-        } else {
-            LinkError::Closed { reason: reason(error) }
+        let reason = reason(error);
+        match rejected_by(error) {
+            Some(RejectedBy::Peer) => LinkError::Denied { reason },
+            Some(RejectedBy::Us) => LinkError::Untrusted { reason },
+            None => LinkError::Closed { reason },
         }
     }
 
@@ -123,6 +128,7 @@ impl LinkError {
             | LinkError::Local { .. }
             | LinkError::Endpoint(_)
             | LinkError::Closed { .. }
+            | LinkError::Untrusted { .. }
             | LinkError::Refused
             | LinkError::NoAnswer { .. }
             | LinkError::Denied { .. }
@@ -185,19 +191,25 @@ fn plain(reason: &str) -> &str {
     ours.and_then(|reason| reason.strip_suffix("))")).unwrap_or(reason)
 }
 
-fn is_about_our_certificate(error: &ConnectionError) -> bool {
+/// Who has rejected the certificate of the other.
+enum RejectedBy {
+    Peer,
+    Us,
+}
+
+fn rejected_by(error: &ConnectionError) -> Option<RejectedBy> {
+    let is_about_certificate = |code: u64| matches!(code.checked_sub(0x100), Some(42..=46 | 48 | 49 | 51 | 116));
     match error {
         ConnectionError::ConnectionClosed(close) => {
-            let alert = u64::from(close.error_code).checked_sub(0x100);
-            alert.is_some_and(|alert| matches!(alert, 42..=46 | 48 | 49 | 51 | 116))
+            is_about_certificate(close.error_code.into()).then_some(RejectedBy::Peer)
         }
+        ConnectionError::TransportError(error) => is_about_certificate(error.code.into()).then_some(RejectedBy::Us),
         ConnectionError::ApplicationClosed(_)
         | ConnectionError::TimedOut
         | ConnectionError::Reset
         | ConnectionError::LocallyClosed
         | ConnectionError::VersionMismatch
-        | ConnectionError::TransportError(_)
-        | ConnectionError::CidsExhausted => false,
+        | ConnectionError::CidsExhausted => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod joining;
 mod knock;
 mod lasting;
 mod local;
+mod log_limit;
 mod outbox;
 mod peering;
 mod places;
@@ -27,7 +28,7 @@ pub use endpoint::{Endpoint, Serve, resolve};
 pub use error::{EndpointError, LinkError};
 pub(crate) use joining::JoinChannel;
 pub use outbox::{Outbox, OutboxClosed};
-pub use peering::{End, Link};
+pub use peering::{End, Link, REVOKED};
 pub use tuning::Tuning;
 
 pub use crate::tls::Expect;

@@ -71,6 +71,9 @@ struct WireInner {
     large_frames: Mutex<Budget>,
 }
 
+/// Why a link has ended whose peer's certificate was revoked.
+pub const REVOKED: &str = "the certificate is revoked";
+
 /// Frames up to this size are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
 
@@ -96,6 +99,11 @@ impl Link {
     /// The serial of the peer's certificate, in lower-case hexadecimal.
     pub fn serial(&self) -> &str {
         &self.0.peer.serial
+    }
+
+    /// The fingerprints of the CAs that the server trusts, first the one that signs; empty on links that are no client's.
+    pub fn authorities(&self) -> &[String] {
+        &self.0.authorities
     }
 
     /// Whether these credentials should be renewed now: the server that has welcomed us trusts other CAs, or signs with
@@ -271,7 +279,7 @@ impl Wire {
                 () = tokio::time::sleep_until(end) => format!("the certificate of {who} has expired"),
                 () = revoked.until_it_has(&serial) => {
                     tracing::debug!(peer = %who, serial, "closing a link: revoked");
-                    "the certificate is revoked".to_owned()
+                    REVOKED.to_owned()
                 }
             };
             if let Some(inner) = inner.upgrade() {

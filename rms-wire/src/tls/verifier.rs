@@ -51,6 +51,8 @@ impl std::fmt::Display for Expect {
 
 #[derive(Debug, ThisError)]
 enum Rejection {
+    #[error("its certificate is not from a CA that is trusted here")]
+    OtherCa,
     #[error("the certificate is of deployment {actual}, not of {expected}")]
     Deployment { expected: String, actual: String },
     #[error("{actual} answers where {expected} was expected")]
@@ -169,7 +171,8 @@ impl ServerCertVerifier for ServerVerifier {
         let peer = match &self.trust {
             Trust::Ca { roots, membership } => {
                 let algorithms = self.algorithms.all;
-                verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
+                let signed = verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms);
+                signed.map_err(|error| or_of_other_ca(error, Rejection::OtherCa))?;
                 membership.check(certificate)?
             }
             Trust::Fingerprint(pinned) => {
@@ -178,12 +181,7 @@ impl ServerCertVerifier for ServerVerifier {
                 let mut roots = RootCertStore::empty();
                 roots.add(ca.clone().into_owned())?;
                 let signed = verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, self.algorithms.all);
-                signed.map_err(|error| match error {
-                    Error::InvalidCertificate(CertificateError::BadSignature | CertificateError::UnknownIssuer) => {
-                        rejected(Rejection::ChangedCa)
-                    }
-                    other => other,
-                })?;
+                signed.map_err(|error| or_of_other_ca(error, Rejection::ChangedCa))?;
                 Peer::of(certificate).map_err(rejected)?
             }
         };
@@ -214,6 +212,17 @@ impl ServerCertVerifier for ServerVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+/// Returns the rejection in place of an error which says that another CA has signed.
+fn or_of_other_ca(error: Error, rejection: Rejection) -> Error {
+    match error {
+        // CAs of one deployment have one name, so that only the signature tells them apart.
+        Error::InvalidCertificate(CertificateError::BadSignature | CertificateError::UnknownIssuer) => {
+            rejected(rejection)
+        }
+        other => other,
     }
 }
 

@@ -120,6 +120,7 @@ fn token_order() -> TokenOrder {
         identity: TokenIdentity::Named(identity(Role::User, "alice")),
         cluster: None,
         ttl: Span::from_mins(10),
+        ca: None,
     }
 }
 
@@ -462,6 +463,7 @@ fn token(state: TokenState) -> Token {
         expires: secs(601),
         state,
         redeemed: None,
+        ca: None,
     }
 }
 

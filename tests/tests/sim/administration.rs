@@ -10,7 +10,7 @@ use rms_sim::{World, WorldBuilder, admin, rigid, user};
 const SECRET: [u8; 32] = [7; 32];
 
 fn token(world: &mut World, id: &str, identity: TokenIdentity) {
-    let order = TokenOrder { id: id.to_owned(), digest: SECRET, identity, cluster: None, ttl: hours(1) };
+    let order = TokenOrder { id: id.to_owned(), digest: SECRET, identity, cluster: None, ttl: hours(1), ca: None };
     world.admin(Call::CreateToken(order));
 }
 

@@ -12,7 +12,7 @@ const SECRET: [u8; 32] = [7; 32];
 fn with_token(identity: TokenIdentity, ttl: Span) -> World {
     let mut world = WorldBuilder::default().cluster("a", 1).build();
     world.after(secs(1));
-    let order = TokenOrder { id: "t1".to_owned(), digest: SECRET, identity, cluster: None, ttl };
+    let order = TokenOrder { id: "t1".to_owned(), digest: SECRET, identity, cluster: None, ttl, ca: None };
     world.admin(Call::CreateToken(order));
     world
 }
