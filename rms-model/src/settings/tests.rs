@@ -156,3 +156,17 @@ fn a_share_of_a_view_is_rounded_up_to_one_node_at_least() {
     settings.forget_cluster("b");
     assert_eq!(settings.choosable_in("b", 8), 2);
 }
+
+#[test]
+fn a_general_value_can_be_made_the_one_of_all() {
+    let mut settings = Settings::default();
+    for key in ["allocation@a", "allocation@b"] {
+        settings.set(key, "cores").expect("for one");
+    }
+    settings.set("fair_start@a", "5s").expect("for one");
+    settings.forget_own("allocation");
+    settings.forget_own("policy");
+    settings.forget_own("no_such_key");
+    assert_eq!([settings.allocation_of("a"), settings.allocation_of("b")], [Allocation::Nodes; 2]);
+    assert_eq!(settings.fair_start_of("a"), Span::from_secs(5), "another setting");
+}
