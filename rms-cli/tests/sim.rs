@@ -247,6 +247,22 @@ fn so_many_jobs_are_run_whatever_is_dropped() {
 }
 
 #[test]
+fn rows_for_programs_say_how_jobs_were_allocated() {
+    let rows = |policy: &str| {
+        let args = ["sim", "swf", TRACE, "--nodes", "1152", "--cores-per-node", "8", "--parsable", "--policy", policy];
+        String::from_utf8(rms(&args).stdout).expect("text")
+    };
+    let cells = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<String>>();
+    for (policy, n_rows) in [("easy", 1), ("easy,fcfs", 2)] {
+        let text = rows(policy);
+        let mut lines = text.lines().map(cells);
+        let names = lines.next().expect("a head");
+        let idx = names.iter().position(|name| name == "allocation").expect("a column");
+        assert_eq!(lines.map(|cells| cells[idx].clone()).collect::<Vec<_>>(), vec!["nodes"; n_rows], "{text}");
+    }
+}
+
+#[test]
 fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("ran.jsonl");
