@@ -34,6 +34,8 @@ fn a_cluster_may_have_its_own_memory_for_each_cpu_and_most_cpus() {
     settings.set("licences@fat", "matlab:20,ansys").expect("for one");
     let licences = [settings.licences_of("fat"), settings.licences_of("a")].map(ToString::to_string);
     assert_eq!(licences, ["ansys:1,matlab:20", ""]);
+    let twice = settings.set("licences@fat", "matlab:1,ansys:2,matlab:2").expect_err("20 are there, or 3").to_string();
+    assert!(twice.contains("each name once"), "{twice}");
     assert!(settings.set("licences", "matlab:many").is_err() && settings.set("licences", "none").is_ok());
     assert!(settings.set("memory_per_cpu", "2G").is_err() && settings.set("max_cpus", "-1").is_err());
     settings.forget_cluster("fat");
