@@ -135,6 +135,10 @@ pub enum Refusal {
     Pattern(#[from] PatternError),
     #[error(transparent)]
     Setting(#[from] SettingError),
+    #[error(
+        "{key} = {value}: the largest node has {largest}, so every job that asks for no memory would be refused: set a value for one CPU, in MiB"
+    )]
+    MemoryPerCpu { key: String, value: String, largest: Mebibytes },
     #[error("there is no token '{0}'; 'rms token list' shows them")]
     NoSuchToken(String),
     /// One message for every way in which a token is invalid, so that an attacker learns nothing by guessing.
@@ -307,7 +311,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::Malformed(_) => "malformed",
         Refusal::Name(_) => "bad_name",
         Refusal::Pattern(_) => "bad_pattern",
-        Refusal::Setting(_) => "bad_setting",
+        Refusal::Setting(_) | Refusal::MemoryPerCpu { .. } => "bad_setting",
         Refusal::NoSuchToken(_) => "no_such_token",
         Refusal::TokenInvalid => "token_invalid",
         Refusal::TokenForAnother { .. } | Refusal::TokenOfPerson(_) | Refusal::TokenOfAgent(_) => "token_for_another",

@@ -117,6 +117,17 @@ pub mod tests {
         pub static COLUMNS: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
+    /// Returns what is shown on a terminal of so many columns, and checks that no line is wider.
+    pub fn fits(columns: usize, show: impl FnOnce() -> String) -> String {
+        COLUMNS.set(Some(columns));
+        let text = show();
+        COLUMNS.set(None);
+        for line in text.lines() {
+            assert!(width(line) <= columns, "{} columns: {line}\nin\n{text}", width(line));
+        }
+        text
+    }
+
     #[test]
     fn texts_are_cut_by_columns_not_by_bytes() {
         assert_eq!(cut("short", 5), "short");

@@ -210,6 +210,58 @@ fn a_schedule_gives_no_core_twice_and_each_job_what_it_asked_for() {
     assert!(output.status.code() == Some(1) && message.contains("name a file with --schedule"), "{message}");
 }
 
+/// Two logs in one file: numbers begin anew.
+#[test]
+fn jobs_with_one_number_are_told_and_get_numbers_of_their_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("a plain name").to_owned();
+    let (trace, ran) = (path("two.swf"), path("ran.jsonl"));
+    let line = |number: u32, submit: u32| format!("{number} {submit} -1 10 1 -1 -1 1 60 -1 1 3 1 -1 1 10 -1 -1\n");
+    std::fs::write(&trace, [line(1, 0), line(2, 0), line(1, 1), line(2, 2)].concat()).expect("a file");
+    let output = rms(&["sim", "swf", &trace, "--nodes", "4", "--schedule", &ran]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("2 jobs have the number of an earlier one"), "{said}");
+    assert!(said.contains("the first is 1") && said.contains("numbered from 3 on"), "{said}");
+    let checked = rms(&["sim", "check", &ran, "--nodes", "4", "--json"]);
+    let checked: Value = serde_json::from_slice(&checked.stdout).expect("one value");
+    assert_eq!((&checked["lines"], &checked["jobs"]), (&4.into(), &4.into()), "{checked}");
+}
+
+#[test]
+fn so_many_jobs_are_run_whatever_is_dropped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.swf");
+    let line =
+        |number: u32, size: u32| format!("{number} {number} -1 10 {size} -1 -1 {size} 60 -1 1 3 1 -1 1 10 -1 -1\n");
+    std::fs::write(&file, [line(1, 9), line(2, 1), line(3, 9), line(4, 1), line(5, 1)].concat()).expect("a file");
+    let count = |options: &[&str]| {
+        let output =
+            rms(&[&["sim", "swf", file.to_str().expect("a plain name"), "--nodes", "4", "--json"], options].concat());
+        let figures: Value = serde_json::from_slice(&output.stdout).expect("one value");
+        [&figures["jobs"], &figures["dropped"]].map(Value::as_u64)
+    };
+    assert_eq!(count(&["--jobs", "2"]), [Some(2), Some(2)]);
+    assert_eq!(count(&["--skip", "1", "--jobs", "1"]), [Some(1), Some(2)]);
+    assert_eq!(count(&["--skip", "2"]), [Some(1), Some(2)]);
+    assert_eq!(count(&["--jobs", "2", "--too-large", "cut"]), [Some(2), Some(0)]);
+}
+
+#[test]
+fn rows_for_programs_say_how_jobs_were_allocated() {
+    let rows = |policy: &str| {
+        let args = ["sim", "swf", TRACE, "--nodes", "1152", "--cores-per-node", "8", "--parsable", "--policy", policy];
+        String::from_utf8(rms(&args).stdout).expect("text")
+    };
+    let cells = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<String>>();
+    for (policy, n_rows) in [("easy", 1), ("easy,fcfs", 2)] {
+        let text = rows(policy);
+        let mut lines = text.lines().map(cells);
+        let names = lines.next().expect("a head");
+        let idx = names.iter().position(|name| name == "allocation").expect("a column");
+        assert_eq!(lines.map(|cells| cells[idx].clone()).collect::<Vec<_>>(), vec!["nodes"; n_rows], "{text}");
+    }
+}
+
 #[test]
 fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -6,14 +6,17 @@ use rms_api::refusal::Refusal;
 use rms_api::subscription::ClusterLink;
 use rms_model::identity::check_name;
 use rms_model::settings::Subject;
-use rms_model::{Identity, JobId, NodeAdmin, Role, Settings, Time, hostlist};
+use rms_model::{Identity, JobId, Mebibytes, NodeAdmin, Role, Settings, Time, hostlist};
 
 use crate::access;
 use crate::admit;
+use crate::executable::too_large;
 use crate::jobs::Jobs;
 use crate::rights::{self, admins_only};
+use crate::state::State;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
+use crate::state::node::Node;
 use crate::step::Step;
 
 /// Handles the calls of admins.
@@ -42,6 +45,7 @@ impl Admin<'_> {
         let mut after = self.jobs.state().settings().clone();
         after.set(key, value)?;
         after.check()?;
+        self.check_memory(&after, key, value)?;
         let new = after.get(key)?;
         if old != new {
             let change = AuditEntry::of_setting(now, &who.name, key, &old, &new);
@@ -49,6 +53,22 @@ impl Admin<'_> {
             self.jobs.context.passes.wanted = true;
         }
         Ok(Answer::Done)
+    }
+
+    /// Refuses more memory for each CPU than any node has: it would be counted for all jobs that ask for no memory, and
+    /// none of them could be submitted.
+    fn check_memory(&self, after: &Settings, key: &str, value: &str) -> Result<(), Refusal> {
+        let (setting, cluster) = key.split_once('@').map_or((key, None), |(setting, name)| (setting, Some(name)));
+        if setting != "memory_per_cpu" {
+            return Ok(());
+        }
+        let memory = cluster.map_or(after.memory_per_cpu, |cluster| after.memory_per_cpu_of(cluster));
+        match largest_memory(self.jobs.state(), cluster) {
+            Some(largest) if memory > largest => {
+                Err(Refusal::MemoryPerCpu { key: key.to_owned(), value: value.to_owned(), largest })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     pub(crate) fn set_admin(
@@ -155,8 +175,24 @@ impl Admin<'_> {
     }
 }
 
+/// Returns the largest memory of a node of this cluster, or of any; `None` if there is no node.
+fn largest_memory(state: &State, cluster: Option<&str>) -> Option<Mebibytes> {
+    let is_there = |node: &&Node| cluster.is_none_or(|cluster| state.clusters()[&node.cluster] == cluster);
+    state.nodes().values().filter(is_there).map(|node| node.inventory.memory).max()
+}
+
 /// Checks a reason: it is shown on users' terminals.
 fn check_reason(reason: &str) -> Result<(), Refusal> {
+    too_large("a reason", reason.len(), MAX_REASON)?;
+    if reason.trim().is_empty() {
+        return Err(Refusal::Malformed("a reason says something: write why with --reason"));
+    }
     let is_plain = !reason.chars().any(char::is_control);
     if is_plain { Ok(()) } else { Err(Refusal::Malformed("a reason has no control characters")) }
 }
+
+/// In bytes, as of a comment on a job.
+const MAX_REASON: usize = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -307,7 +307,8 @@ typedef struct rms_terms {
     int64_t deadline_ms;
     // Higher is more urgent; binds nobody.
     int32_t priority;
-    // For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; an hour at most.
+    // For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; more than an hour counts
+    // as an hour.
     uint32_t valid_s;
     // On this cluster, whether the application has nodes there or not. NULL: where its first node is.
     const char *cluster;
@@ -456,11 +457,11 @@ int rms_reject(struct rms_session *session, uint64_t id);
 int rms_withdraw(struct rms_session *session,
                  uint64_t id);
 
-// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as
-// many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
-// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the id 0, after RMS_EVENT_STAGE_ENDS:
-// the nodes that are left when the next stage begins; until then they are the application's. Without a profile, the id
-// 0 is no negotiation.
+// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as many
+// as agreed, without the job's first node, which stays. NULL and 0: those that were agreed by name, or else its last
+// ones. What still runs there after the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the
+// id 0, after RMS_EVENT_STAGE_ENDS: the nodes that are left when the next stage begins; until then they are the
+// application's. Without a profile, the id 0 is no negotiation.
 int rms_release(struct rms_session *session,
                 uint64_t id,
                 const char *const *nodes,

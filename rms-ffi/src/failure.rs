@@ -108,7 +108,9 @@ impl From<NegotiatorError> for Failure {
         let text = chain(&error);
         match error {
             NegotiatorError::Template(_) | NegotiatorError::OtherNodes { .. } => Failure::Invalid(text),
-            NegotiatorError::NoSuchNode(_) | NegotiatorError::NoSuchCluster { .. } => Failure::Invalid(text),
+            NegotiatorError::FirstNode(_) | NegotiatorError::NoSuchNode(_) | NegotiatorError::NoSuchCluster { .. } => {
+                Failure::Invalid(text)
+            }
             NegotiatorError::Act(ActError::NoSuch(id)) => Failure::UnknownNegotiation(id.to_string()),
             NegotiatorError::Act(ActError::Breach(_)) => Failure::Invalid(text),
             NegotiatorError::Act(ActError::NotNow(_) | ActError::Lapsed | ActError::AlreadyOpen(_)) => {

@@ -201,7 +201,8 @@ pub struct Terms {
     pub deadline_ms: i64,
     /// Higher is more urgent; binds nobody.
     pub priority: i32,
-    /// For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; an hour at most.
+    /// For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; more than an hour counts
+    /// as an hour.
     pub valid_s: u32,
     /// On this cluster, whether the application has nodes there or not. NULL: where its first node is.
     pub cluster: *const c_char,

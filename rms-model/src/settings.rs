@@ -396,6 +396,13 @@ impl Settings {
         of_clusters.for_each(|own| (own.forget)(self, name));
     }
 
+    /// Removes all values of this setting that single clusters or users have, so that all have the general one.
+    pub fn forget_own(&mut self, key: &str) {
+        let Some(own) = TABLE.iter().find(|row| row.key == key).and_then(|row| row.own.as_ref()) else { return };
+        let names: Vec<String> = (own.names)(self).into_iter().map(str::to_owned).collect();
+        names.iter().for_each(|name| (own.forget)(self, name));
+    }
+
     /// # Errors
     /// An unknown key, or a value that the key does not take; nothing is changed then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {

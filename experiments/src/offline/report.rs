@@ -130,7 +130,7 @@ impl Report {
                 plain(&row.reservation, 2),
                 percent(&row.utilisation),
                 plain(&row.makespan, 2),
-                plain(&row.micros, 1),
+                plain(&row.micros, 0),
             ]
         };
         let names = vec!["Waste (%)", "Reservation", "Utilisation (%)", "Makespan", "Time (us)"];
@@ -176,21 +176,36 @@ pub struct Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The unit stands below the name, so that a table fits 80 columns.
+        let heads: Vec<(&str, String)> = self.names.iter().map(|name| head(name)).collect();
         let width = |idx: usize| {
             let cells = self.rows.iter().map(|(_, cells)| cells[idx].len());
-            cells.chain([self.names[idx].len()]).max().unwrap_or(0)
+            cells.chain([heads[idx].0.len(), heads[idx].1.len()]).max().unwrap_or(0)
         };
-        write!(f, "{:6}", "")?;
-        for (idx, name) in self.names.iter().enumerate() {
-            write!(f, "  {name:>width$}", width = width(idx))?;
+        for line in [heads.iter().map(|head| head.0).collect(), heads.iter().map(|head| head.1.as_str()).collect()] {
+            let line: Vec<&str> = line;
+            write!(f, "{:6}", "")?;
+            for (idx, text) in line.iter().enumerate() {
+                write!(f, "  {text:>width$}", width = width(idx))?;
+            }
+            writeln!(f)?;
         }
         for (algorithm, cells) in &self.rows {
-            write!(f, "\n{algorithm:6}")?;
+            write!(f, "{algorithm:6}")?;
             for (idx, cell) in cells.iter().enumerate() {
                 write!(f, "  {cell:>width$}", width = width(idx))?;
             }
+            writeln!(f)?;
         }
-        writeln!(f)
+        Ok(())
+    }
+}
+
+/// Splits a heading into its name and its unit.
+fn head(name: &'static str) -> (&'static str, String) {
+    match name.split_once(" (") {
+        Some((name, unit)) => (name, format!("({unit}")),
+        None => (name, String::new()),
     }
 }
 

@@ -101,6 +101,9 @@ pub enum NegotiatorError {
         /// Those of them that were named.
         named: Vec<String>,
     },
+    /// The job's first node, where its script runs, is among the nodes to release.
+    #[error("{0} is the first node of the job, which stays: name others")]
+    FirstNode(String),
     /// No node of the job has this name.
     #[error("the job has no node '{0}'")]
     NoSuchNode(String),

@@ -242,7 +242,7 @@ impl Negotiation {
     /// be taken. Processes that still run there are ended. [`Event::Ready`] follows once they are gone.
     ///
     /// # Errors
-    /// No shrink is agreed, or these are not the agreed nodes.
+    /// No shrink is agreed, these are not the agreed nodes, or the job's first node is among them.
     pub async fn release<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         let names = nodes.into_iter().map(|name| name.as_ref().to_owned()).collect();
         self.negotiator.act(self.id, Act::Release(Some(names))).await

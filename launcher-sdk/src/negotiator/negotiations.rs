@@ -353,7 +353,15 @@ impl Negotiations {
     fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {
         let dialogue = self.dialogues.get(id).ok_or(ActError::NoSuch(id))?;
         match names {
-            Some(names) => names.iter().map(|name| node(&self.holding, name)).collect(),
+            Some(names) => {
+                let leaving: BTreeSet<NodeId> =
+                    names.iter().map(|name| node(&self.holding, name)).collect::<Result<_, _>>()?;
+                match self.holding.nodes.first().filter(|first| leaving.contains(&first.node)) {
+                    // The server would end the whole negotiation.
+                    Some(first) => Err(NegotiatorError::FirstNode(first.name.clone())),
+                    None => Ok(leaving),
+                }
+            }
             None => {
                 let agreed = dialogue.proposal().ok_or(ActError::NotNow(dialogue.phase()))?;
                 Ok(default_leaving(agreed, &self.holding))

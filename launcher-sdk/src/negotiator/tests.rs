@@ -318,6 +318,8 @@ fn nodes_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
     for wrong in [release(&["a2"]), release(&["a2", "a3", "a4"]), release(&["a2", "b9"])] {
         table.negotiations.act(at(0), id, wrong).expect_err("not what was agreed");
     }
+    let first = table.negotiations.act(at(0), id, release(&["a1", "a3"])).expect_err("the job's script runs there");
+    assert!(first.to_string().contains("a1 is the first node of the job, which stays"), "{first}");
     table.does(id, release(&["a3", "a2"]));
     let nodes = table.rms.get(id).and_then(|dialogue| dialogue.nodes()).cloned();
     assert_eq!(nodes, Some(BTreeSet::from([NodeId(2), NodeId(3)])));

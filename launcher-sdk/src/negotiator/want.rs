@@ -252,7 +252,7 @@ impl Want {
     }
 
     /// Sets how long to wait for an answer, and thereby how long nodes may take to become free. The default is a
-    /// minute; the server allows an hour at most.
+    /// minute; more than an hour counts as an hour.
     #[must_use]
     pub fn within(self, valid_for: Span) -> Want {
         Want { valid_for, ..self }

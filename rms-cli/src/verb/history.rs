@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::listing::{self, sorted, time};
 use crate::names::ClusterNames;
-use crate::output::{Rows, Show};
+use crate::output::{self, Rows, Show};
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
@@ -57,9 +57,9 @@ pub struct Args {
     /// Sort by these columns, with '-' the greatest first: -cpu,user
     #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<RecordColumn>, allow_hyphen_values = true)]
     sort: Vec<(RecordColumn, Way)>,
-    /// At most so many; 0 for all
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
-    limit: u32,
+    /// At most so many; 0 for all [default: 20, in every form of the output]
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u32>,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -75,13 +75,34 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         names: args.name,
         clusters: args.clusters,
         sort: args.sort,
-        limit: args.limit,
+        limit: asked(args.limit),
         offset: 0,
     };
     let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
-    context.output.show(&HistoryAnswer { records: records?, clusters: clusters? })?;
+    let mut records = records?;
+    let has_more = cut(args.limit, &mut records);
+    context.output.show(&HistoryAnswer { records, clusters: clusters? })?;
+    if has_more {
+        output::warn(&format!("rms: only the first {DEFAULT_LIMIT} are listed: --limit 0 lists all"));
+    }
     Ok(Exit::OK)
 }
+
+/// Returns how many records to ask for: one more than is shown if nobody said how many, to know whether there are more.
+fn asked(limit: Option<u32>) -> u32 {
+    limit.unwrap_or(DEFAULT_LIMIT + 1)
+}
+
+/// Cuts the records to the default, and returns whether there were more.
+fn cut<T>(limit: Option<u32>, records: &mut Vec<T>) -> bool {
+    let has_more = limit.is_none() && records.len() > DEFAULT_LIMIT as usize;
+    if has_more {
+        records.truncate(DEFAULT_LIMIT as usize);
+    }
+    has_more
+}
+
+const DEFAULT_LIMIT: u32 = 20;
 
 fn ids(word: &str) -> Result<Vec<JobId>, Failure> {
     match select::parse(&[word.to_owned()])? {
@@ -216,4 +237,21 @@ fn sizes(record: &JobRecord) -> String {
 fn exit(record: &JobRecord) -> String {
     let (code, signal) = record.outcome.code_signal();
     format!("{code}:{signal}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_is_asked_for_to_know_whether_there_are_more() {
+        assert_eq!((asked(None), asked(Some(20)), asked(Some(0))), (DEFAULT_LIMIT + 1, 20, 0));
+        let cut = |limit, n_found: u32| {
+            let mut found: Vec<u32> = (0..n_found).collect();
+            (cut(limit, &mut found), found.len())
+        };
+        assert_eq!(cut(None, DEFAULT_LIMIT + 1), (true, DEFAULT_LIMIT as usize));
+        assert_eq!(cut(None, DEFAULT_LIMIT), (false, DEFAULT_LIMIT as usize));
+        assert_eq!(cut(Some(5), 5), (false, 5), "who names a limit knows it");
+    }
 }

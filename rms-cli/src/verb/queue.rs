@@ -238,6 +238,7 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::NotBefore { at } => format!("(not before {})", stamp::short(*at, now)),
         Reason::NotPlanned { .. } => "(not planned yet)".to_owned(),
         Reason::NoRequest { .. } => "(no request yet)".to_owned(),
+        Reason::AgentsExpected { n_nodes: 1, .. } => "(waits for 1 agent)".to_owned(),
         Reason::AgentsExpected { n_nodes, .. } => format!("(waits for {n_nodes} agents)"),
         Reason::LauncherAway { .. } => "(its launcher is away)".to_owned(),
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
@@ -282,6 +283,18 @@ pub fn is_active(state: JobState) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain;
+
+    #[test]
+    fn one_agent_is_one() {
+        let waits = |n_nodes| {
+            let reason = Reason::AgentsExpected { cluster: "a".to_owned(), n_nodes, until: Time::EPOCH };
+            (short_reason(&reason, Time::EPOCH), explain::reason(&reason, &[], Time::EPOCH))
+        };
+        assert_eq!((waits(1).0.as_str(), waits(2).0.as_str()), ("(waits for 1 agent)", "(waits for 2 agents)"));
+        assert!(waits(1).1.contains("the agent of 1 node of cluster a has not come back"), "{}", waits(1).1);
+        assert!(waits(2).1.contains("the agents of 2 nodes of cluster a have not come back"), "{}", waits(2).1);
+    }
 
     #[test]
     fn a_watched_list_fits_the_rows_and_columns_of_the_terminal() {

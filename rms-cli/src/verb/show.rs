@@ -197,7 +197,7 @@ impl ShowAnswer {
         fields.add("directory", plain(&spec.execution.cwd));
         match &spec.execution.work {
             Work::Script { script, args } => {
-                fields.add("script", format!("{} lines {}", script.lines().count(), plain(&args.join(" "))));
+                fields.add("script", script_in_short(script, args));
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
             Work::Nodes => fields.add("command", "nodes only, used by its launcher".to_owned()),
@@ -259,6 +259,16 @@ impl ShowAnswer {
         let size = self.clusters.nodes(request);
         if nodes.is_empty() { size } else { format!("{size} ({})", hostlist::fold(nodes)) }
     }
+}
+
+/// Returns the length of a script, and its arguments. No job has an empty script: it is that of another user.
+fn script_in_short(script: &str, args: &[String]) -> String {
+    let length = match script.lines().count() {
+        0 => return "hidden: only its owner and admins may read it".to_owned(),
+        1 => "1 line".to_owned(),
+        n_lines => format!("{n_lines} lines"),
+    };
+    if args.is_empty() { length } else { format!("{length} {}", plain(&args.join(" "))) }
 }
 
 /// Tasks that asked for no CPUs share those of their node.
@@ -375,5 +385,17 @@ impl Fields {
             screen::folded(&format!("  {name:<width$}  {}\n", value.trim_end()), width + 4)
         };
         format!("{}\n{}", self.title, self.fields.iter().map(line).collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_of_another_user_is_hidden_and_not_empty() {
+        assert_eq!(script_in_short("", &[]), "hidden: only its owner and admins may read it");
+        assert_eq!(script_in_short("#!/bin/sh\n", &[]), "1 line");
+        assert_eq!(script_in_short("#!/bin/sh\ntrue\n", &["--fast".to_owned()]), "2 lines --fast");
     }
 }

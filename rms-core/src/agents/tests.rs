@@ -148,3 +148,27 @@ fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
     });
     assert_eq!(one_at_once, secs(95));
 }
+
+/// The server died before it heard that the job runs, so nothing tells the node's clock from its own.
+#[test]
+fn a_job_whose_start_was_never_reported_ended_when_its_node_says() {
+    let secs = Span::from_secs;
+    let ended_at = |at: Time| {
+        let mut fixture = Fixture::with_nodes(1);
+        let job = fixture.waiting("ann", 1, |_| {});
+        let run = fixture.order(job, &[NodeId(1)]);
+        let status = JobStatus::Ended { at, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() };
+        let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
+        let mut step = Step::default();
+        fixture.agents().agent_connected(NOW + secs(90), &mut step, "n1", hello("c"), report);
+        let (facts, _) = outcome(step);
+        let record = facts
+            .into_iter()
+            .find_map(|fact| if let Fact::JobDone { record, .. } = fact { Some(record) } else { None });
+        record.expect("it is done").ended.since(NOW)
+    };
+    assert_eq!(ended_at(NOW + secs(1)), secs(1));
+    assert_eq!(ended_at(NOW + secs(95)), secs(90), "nothing ends later than it is told of");
+    assert_eq!(ended_at(NOW - secs(5)), Span::ZERO, "nothing ends before it has started");
+    assert_eq!(ended_at(Time::EPOCH), secs(90), "it never began there");
+}

@@ -86,13 +86,16 @@ impl Jobs<'_> {
         in_order.filter(|node| nodes.contains(node)).collect()
     }
 
-    /// Converts the time of a late-reported end from the node's clock to ours, by the span for which the share ran.
+    /// Converts the time of a late-reported end from the node's clock to ours, by the span for which the share ran. The
+    /// time is taken as it is if the share was never reported running, as nothing compares the two clocks then.
     /// `None` for jobs whose nodes or CPUs have changed meanwhile.
     pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
         let started = self.state().jobs().get(&job)?.started()?;
         let is_as_begun = started.evolved.is_none() && started.sharing.is_none();
         match started.shares.get(&node).copied() {
             Some(Share::Running { since }) if is_as_begun => Some(now.min(started.at + at.since(since))),
+            // One that was ended before it began on its node has no time.
+            Some(Share::Ordered) if is_as_begun && at > Time::EPOCH => Some(now.min(started.at.max(at))),
             Some(Share::Running { .. } | Share::Ordered | Share::Ended) | None => None,
         }
     }

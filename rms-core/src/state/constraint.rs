@@ -71,7 +71,7 @@ pub(crate) fn threads_of_core(spec: &JobSpec, inventory: &Inventory) -> u32 {
 /// free; empty if the node is too small.
 pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory) -> Vec<Piece> {
     let cpus = cpus_on_a_node(spec, request);
-    let cores = cpus.div_ceil(threads_of_core(spec, inventory)).max(1);
+    let cores = cores_on_a_node(spec, request, inventory);
     let memory = memory_on_a_node(spec, request);
     let constraint = &spec.constraint;
     let has_all = constraint.suits(inventory)
@@ -85,6 +85,18 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
         true => inventory.devices.choices(&devices).take(1).map(|_| Piece::whole(inventory)).collect(),
         false => pieces(&Slice { cores, memory, devices }, inventory),
     }
+}
+
+/// Returns which part of the cores of a shared node of this kind the job takes if it starts with this size.
+pub fn part_of_cores(spec: &JobSpec, request: &Request, inventory: &Inventory) -> f64 {
+    let is_whole = takes_whole_nodes(spec) || inventory.cores == 0;
+    let cores = cores_on_a_node(spec, request, inventory).min(inventory.cores);
+    if is_whole { 1.0 } else { f64::from(cores) / f64::from(inventory.cores) }
+}
+
+/// The number of cores for the tasks of the node with the most tasks.
+fn cores_on_a_node(spec: &JobSpec, request: &Request, inventory: &Inventory) -> u32 {
+    cpus_on_a_node(spec, request).div_ceil(threads_of_core(spec, inventory)).max(1)
 }
 
 /// Returns the pieces of a node of this kind that serve a slice; one of them is enough.

@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 pub use apply::ApplyError;
 pub(crate) use apply::BumpedNodes;
 pub use check::Violation;
-pub use constraint::Piece;
+pub use constraint::{Piece, part_of_cores};
 pub(crate) use constraint::{
     constraint_of, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow, takes_any_nodes,
     takes_whole_nodes, threads_of_core,

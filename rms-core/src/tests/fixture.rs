@@ -94,12 +94,18 @@ impl Fixture {
 
     /// Starts a waiting job on these nodes.
     pub(crate) fn start(&mut self, job: JobId, nodes: &[NodeId]) -> Run {
-        let entry = &self.state().jobs()[&job];
-        let (run, request) = (entry.run.next(), entry.spec.options[0].clone());
-        self.record(Fact::JobStarted { job, run, at: NOW, request, nodes: nodes.to_vec(), grants: Default::default() });
+        let run = self.order(job, nodes);
         for node in nodes {
             self.record(Fact::ShareRunning { job, node: *node, since: NOW });
         }
+        run
+    }
+
+    /// Starts a job that no node has reported running.
+    pub(crate) fn order(&mut self, job: JobId, nodes: &[NodeId]) -> Run {
+        let entry = &self.state().jobs()[&job];
+        let (run, request) = (entry.run.next(), entry.spec.options[0].clone());
+        self.record(Fact::JobStarted { job, run, at: NOW, request, nodes: nodes.to_vec(), grants: Default::default() });
         run
     }
 

@@ -77,11 +77,11 @@ pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as
-/// many as agreed. NULL and 0: those that were agreed by name, or else its last ones. What still runs there after
-/// the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the id 0, after RMS_EVENT_STAGE_ENDS:
-/// the nodes that are left when the next stage begins; until then they are the application's. Without a profile, the id
-/// 0 is no negotiation.
+/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as many
+/// as agreed, without the job's first node, which stays. NULL and 0: those that were agreed by name, or else its last
+/// ones. What still runs there after the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the
+/// id 0, after RMS_EVENT_STAGE_ENDS: the nodes that are left when the next stage begins; until then they are the
+/// application's. Without a profile, the id 0 is no negotiation.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release(session: *mut Session, id: u64, nodes: *const *const c_char, n_nodes: usize) -> c_int {
     guard(|| {

@@ -34,6 +34,8 @@ fn a_cluster_may_have_its_own_memory_for_each_cpu_and_most_cpus() {
     settings.set("licences@fat", "matlab:20,ansys").expect("for one");
     let licences = [settings.licences_of("fat"), settings.licences_of("a")].map(ToString::to_string);
     assert_eq!(licences, ["ansys:1,matlab:20", ""]);
+    let twice = settings.set("licences@fat", "matlab:1,ansys:2,matlab:2").expect_err("20 are there, or 3").to_string();
+    assert!(twice.contains("each name once"), "{twice}");
     assert!(settings.set("licences", "matlab:many").is_err() && settings.set("licences", "none").is_ok());
     assert!(settings.set("memory_per_cpu", "2G").is_err() && settings.set("max_cpus", "-1").is_err());
     settings.forget_cluster("fat");
@@ -155,4 +157,18 @@ fn a_share_of_a_view_is_rounded_up_to_one_node_at_least() {
     }
     settings.forget_cluster("b");
     assert_eq!(settings.choosable_in("b", 8), 2);
+}
+
+#[test]
+fn a_general_value_can_be_made_the_one_of_all() {
+    let mut settings = Settings::default();
+    for key in ["allocation@a", "allocation@b"] {
+        settings.set(key, "cores").expect("for one");
+    }
+    settings.set("fair_start@a", "5s").expect("for one");
+    settings.forget_own("allocation");
+    settings.forget_own("policy");
+    settings.forget_own("no_such_key");
+    assert_eq!([settings.allocation_of("a"), settings.allocation_of("b")], [Allocation::Nodes; 2]);
+    assert_eq!(settings.fair_start_of("a"), Span::from_secs(5), "another setting");
 }

@@ -107,7 +107,10 @@ pub(super) const LICENCES: Form<Devices> = Form {
         let parsed = if text == NONE { Ok(Devices::default()) } else { text.parse() };
         // A name that looks like a type is a wrong count.
         let parsed = parsed.ok().filter(|all: &Devices| all.iter().all(|(name, _)| !name.contains(':')));
-        parsed.ok_or(Wrong::Expected("none, or names with counts: matlab:20,ansys:5"))
+        let mut names: Vec<&str> = text.split(',').map(|part| part.split(':').next().unwrap_or(part)).collect();
+        names.sort_unstable();
+        let parsed = parsed.filter(|_| names.windows(2).all(|two| two[0] != two[1]));
+        parsed.ok_or(Wrong::Expected("none, or names with counts, each name once: matlab:20,ansys:5"))
     },
 };
 pub(super) const YES_OR_NO: Form<bool> = Form {

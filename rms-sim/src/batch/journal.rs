@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_core::State;
-use rms_model::job::Constraint;
-use rms_model::{Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, Role, Run, Span, Time};
+use rms_core::state::part_of_cores;
+use rms_model::job::{Constraint, TaskCount};
+use rms_model::{
+    Allocation, Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, ResourceRequest, Role, Run, Span, Time, Work,
+};
 use serde::Serialize;
 
 use super::trace::submission;
@@ -48,6 +51,7 @@ struct JournalJob {
     cpus_per_task: u32,
     priority: i32,
     constraint: Constraint,
+    resources: ResourceRequest,
     /// Its real result.
     past: Finished,
 }
@@ -124,6 +128,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
         Some(held) => held.area(),
         None => i128::from(past_run.as_millis()) * i128::from(n_nodes),
     };
+    let node_millis = (node_millis as f64 * share(record, spec, n_asked, state)) as i64;
     // A job that was ended at its limit took another grace period, which is not the job's; others may have got more
     // time.
     let asked = record.request.wall;
@@ -138,19 +143,44 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
         cpus_per_task: record.cpus_per_task,
         priority: spec.map_or(0, |spec| spec.priority),
         constraint: spec.map(|spec| spec.constraint.clone()).unwrap_or_default(),
+        resources: spec.map(|spec| counted(spec)).unwrap_or_default(),
         past: Finished {
             submitted: record.eligible,
             started,
             ended: record.ended,
             alone: record.ended.since(started),
             n_nodes,
-            node_time: Span::from_millis(i64::try_from(node_millis).unwrap_or(i64::MAX)),
+            node_time: Span::from_millis(node_millis),
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
             // The history of a server that shared nodes is replayed without sharing.
             was_guest: false,
             was_mate: false,
         },
     })
+}
+
+/// Returns what of its request decides how many cores the job takes of each node.
+fn counted(spec: &JobSpec) -> ResourceRequest {
+    let ResourceRequest { exclusive, one_thread_a_core, .. } = spec.resources;
+    ResourceRequest { exclusive, one_thread_a_core, ..ResourceRequest::default() }
+}
+
+/// Returns how much of its nodes a job had, by their cores: all of nodes that are not shared, or are no longer known.
+fn share(record: &JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, state: &State) -> f64 {
+    let asked = JobSpec {
+        tasks: TaskCount::PerNode(record.n_tasks.div_ceil(n_asked)),
+        cpus_per_task: record.cpus_per_task,
+        resources: spec.map(|spec| counted(spec)).unwrap_or_default(),
+        ..JobSpec::of(record.owner.clone(), Work::Nodes, Vec::new())
+    };
+    let nodes = record.nodes.iter().filter_map(|name| state.nodes().get(&state.node_named(name)?));
+    let shares: Vec<f64> = nodes
+        .map(|node| match state.settings().allocation_of(&state.clusters()[&node.cluster]) {
+            Allocation::Nodes => 1.0,
+            Allocation::Cores => part_of_cores(&asked, &record.request, &node.inventory),
+        })
+        .collect();
+    if shares.is_empty() { 1.0 } else { shares.iter().sum::<f64>() / shares.len() as f64 }
 }
 
 /// Returns the mean, rounded to a whole number; at least one, even for an application that has paused for most of the
@@ -178,6 +208,7 @@ impl Workload for JournalJobs {
             n_tasks: Some(job.n_tasks.max(1)),
             cpus_per_task: job.cpus_per_task,
             constraint: job.constraint.clone(),
+            resources: job.resources.clone(),
             priority: job.priority,
             ..submission(vec![shape])
         };
@@ -274,5 +305,39 @@ mod tests {
         // Node-seconds: 40, 8, 70, 10, 200 and 105, of 4 nodes for 270 s.
         assert_eq!(past.figures.utilisation, 433.0 / (4.0 * 270.0));
         assert!(replayed.figures.mean_wait_s < past.figures.mean_wait_s, "nobody waits for what is not replayed");
+    }
+
+    /// A job of one task of a CPU has a quarter of a node, really and in the replay, if jobs share the node.
+    #[test]
+    fn both_columns_count_a_jobs_share_of_the_cores() {
+        let used = |allocation, exclusive, is_known| {
+            let (settings, nodes) = (Settings { allocation, ..Settings::default() }, [uniform_nodes(2, 4)]);
+            let nobody = TraceJobs::new(Vec::new());
+            let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+            let state = empty.state();
+            let ran = |job| JobRecord {
+                nodes: vec!["n1".to_owned()],
+                cpus_per_task: 1,
+                eligible: secs(job as i64),
+                ..record(state, job, 1, Some(job as i64), 100)
+            };
+            let records = [ran(0), ran(1)];
+            let spec = |record: &JobRecord| {
+                let mut spec = JobSpec::of(record.owner.clone(), Work::Nodes, vec![record.request.clone()]);
+                (spec.cpus_per_task, spec.resources.exclusive) = (1, exclusive);
+                (record.job, Arc::new(spec))
+            };
+            let specs = if is_known { records.iter().map(spec).collect() } else { BTreeMap::new() };
+            let jobs = JournalJobs::new(&records, &specs, state);
+            let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+            [jobs.past(&replayed, 2).figures.utilisation, replayed.figures.utilisation]
+        };
+        // Node-seconds of 100 s and 99 s, of two nodes for 100 s.
+        let of_nodes = 199.0 / 200.0;
+        for is_known in [false, true] {
+            assert_eq!(used(Allocation::Cores, false, is_known), [of_nodes / 4.0; 2]);
+            assert_eq!(used(Allocation::Nodes, false, is_known), [of_nodes; 2]);
+        }
+        assert_eq!(used(Allocation::Cores, true, true), [of_nodes; 2], "it has whole nodes alone");
     }
 }

@@ -159,7 +159,12 @@ impl<'a, W: Workload> Study<'a, W> {
     /// As those of a run.
     pub fn run(&self, trial: &Trial) -> Result<Figures, BatchError> {
         let (fair_start, resched_timer) = self.pairs[trial.pair_idx];
-        let tried = Settings { fair_start, resched_timer, ..self.settings.clone() };
+        let mut tried = self.settings.clone();
+        if fair_start != tried.fair_start {
+            // A delay that is tried is that of all clusters; the one in force may differ between them.
+            tried.forget_own("fair_start");
+        }
+        (tried.fair_start, tried.resched_timer) = (fair_start, resched_timer);
         let summary = match trial.seed {
             None => Batch::new(tried, self.nodes, self.workload)?.run(|_| {})?,
             Some(seed) => Batch::new(tried, self.nodes, &self.blocks.resample(self.workload, seed))?.run(|_| {})?,

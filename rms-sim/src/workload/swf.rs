@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use rms_model::{Span, Time};
 
-pub use clean::{Cleaned, Cleaning, Overrun, SizeFrom, TraceJob, ZeroRun};
+pub use clean::{Cleaned, Cleaning, Doubles, Overrun, SizeFrom, TraceJob, ZeroRun};
 pub use read::SwfError;
 
 /// A trace: the lines of its header without the `;`, and its records in the order of the file.

@@ -134,9 +134,10 @@ impl Show for RunAnswer {
 
     fn table(&self) -> Option<Table> {
         let figures = self.figures();
-        let names: Vec<&'static str> = figures.iter().map(|(name, _)| *name).collect();
-        let mut table = Table::new(&names);
-        table.row(figures.iter().map(|(_, value)| value.to_string()).collect());
+        let names = figures.iter().map(|(name, _)| *name);
+        let mut table = Table::new(&names.chain(self.allocation().map(|_| "allocation")).collect::<Vec<_>>());
+        let values = figures.iter().map(|(_, value)| value.to_string());
+        table.row(values.chain(self.allocation().map(str::to_owned)).collect());
         Some(table)
     }
 }
@@ -170,9 +171,11 @@ impl Show for ComparedAnswer {
     fn table(&self) -> Option<Table> {
         let (_, first) = self.runs.first()?;
         let names = first.figures().into_iter().map(|(name, _)| name);
-        let mut table = Table::new(&std::iter::once("policy").chain(names).collect::<Vec<_>>());
+        let names = std::iter::once("policy").chain(names).chain(first.allocation().map(|_| "allocation"));
+        let mut table = Table::new(&names.collect::<Vec<_>>());
         for (policy, run) in &self.runs {
             let values = run.figures().into_iter().map(|(_, value)| value.to_string());
+            let values = values.chain(run.allocation().map(str::to_owned));
             table.row(std::iter::once(policy.to_string()).chain(values).collect());
         }
         Some(table)

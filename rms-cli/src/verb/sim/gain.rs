@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use experiments::gain::{Metric, Nature, Row, Spread, Study, nbody};
+use experiments::gain::{Measured, Metric, Nature, Row, Spread, Study, nbody};
 use rms_model::error::chain;
 use rms_model::{Policy, Span};
 use rms_sim::batch::BatchError;
@@ -15,6 +15,7 @@ use crate::chart::{self, Chart, Panel};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
+use crate::screen;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
@@ -158,34 +159,85 @@ impl GainAnswer {
         };
         Chart {
             title: "What malleable jobs gain".to_owned(),
-            subtitle: format!("Lines: mean of {} runs; bands: from the least to the greatest.", self.n_seeds),
+            subtitle: match self.n_seeds {
+                1 => "One run.".to_owned(),
+                n_seeds => format!("Lines: mean of {n_seeds} runs; bands: from the least to the greatest."),
+            },
             legend: vec![self.title.clone()],
             panels: Metric::ALL.map(panel).into(),
         }
     }
 
-    /// Returns the mean of the values, and their mean relative to the first row, with least and greatest.
-    fn cell(&self, row: &Row, metric: Metric) -> String {
+    /// Returns the mean of the values, with its unit.
+    fn mean(row: &Row, metric: Metric) -> String {
         let mean = row.spread(metric).mean;
-        let value = match metric {
+        match metric {
             Metric::Response | Metric::Wait | Metric::Makespan => format!("{mean:.0} s"),
             Metric::Slowdown => format!("{mean:.2}"),
             Metric::Utilisation => format!("{:.1} %", 100.0 * mean),
-        };
-        let Spread { least, mean, most } = row.against(&self.rows[0], metric);
-        let change = |ratio: f64| 100.0 * (ratio - 1.0);
-        format!("{value} ({:+.1}: {:+.1} to {:+.1} %)", change(mean), change(least), change(most))
+        }
     }
+
+    /// Returns the changes against the first row, in percent: mean, least and greatest.
+    fn changes(&self, row: &Row, metric: Metric) -> [String; 3] {
+        let Spread { least, mean, most } = row.against(&self.rows[0], metric);
+        [mean, least, most].map(|ratio| format!("{:+.1}", 100.0 * (ratio - 1.0)))
+    }
+
+    /// Returns the mean of the values, and their changes against the first row.
+    fn cell(&self, row: &Row, metric: Metric) -> String {
+        let [mean, least, most] = self.changes(row, metric);
+        format!("{} ({mean}: {least} to {most} %)", GainAnswer::mean(row, metric))
+    }
+
+    /// Returns a table with a row for each figure and part of malleable jobs, which fits a terminal.
+    fn by_figure(&self) -> Table {
+        let mut table = Table::new(&["figure", ">malleable", ">mean", ">change", ">least", ">greatest"]);
+        let percent = |change: String| format!("{change} %");
+        for metric in Metric::ALL {
+            for (idx, row) in self.rows.iter().enumerate() {
+                let name = if idx == 0 { metric.name() } else { "" };
+                let first = [name.to_owned(), format!("{} %", row.malleable_pct), GainAnswer::mean(row, metric)];
+                let changes = match idx {
+                    0 => [(); 3].map(|()| String::new()),
+                    _ => self.changes(row, metric).map(percent),
+                };
+                table.row(first.into_iter().chain(changes).collect());
+            }
+        }
+        for (name, of) in COSTS {
+            for (idx, row) in self.rows.iter().enumerate() {
+                let name = if idx == 0 { name } else { "" };
+                let cells = [name.to_owned(), format!("{} %", row.malleable_pct), of(row)];
+                table.row(cells.into_iter().chain([(); 3].map(|()| String::new())).collect());
+            }
+        }
+        table
+    }
+}
+
+/// The name of a figure, and its value for a part of malleable jobs.
+type Cost = (&'static str, fn(&Row) -> String);
+
+/// What changing the jobs costs: node-time against that without changes, changes of a malleable job, killed jobs.
+const COSTS: [Cost; 3] = [
+    ("node-time", |row| format!("{:.2}", mean_of(row, |run| run.node_time))),
+    ("changes", |row| format!("{:.1}", mean_of(row, |run| run.mean_changes))),
+    ("killed", |row| row.runs.iter().map(|run| run.killed).sum::<usize>().to_string()),
+];
+
+fn mean_of(row: &Row, value: impl Fn(&Measured) -> f64) -> f64 {
+    row.runs.iter().map(value).sum::<f64>() / row.runs.len().max(1) as f64
 }
 
 impl Show for GainAnswer {
     fn text(&self) -> String {
-        let table = self.table().map(|table| table.text("")).unwrap_or_default();
-        let n_seeds = self.n_seeds;
-        format!(
-            "{}\n{n_seeds} seeds; in brackets the change against the first row: mean, least and greatest\n\n{table}",
+        let (n_seeds, seeds) = (self.n_seeds, if self.n_seeds == 1 { "seed" } else { "seeds" });
+        let head = format!(
+            "{}\n{n_seeds} {seeds}; changes are against the first row of a figure: mean, least and greatest\n\n",
             self.title
-        )
+        );
+        screen::folded(&head, 0) + &self.by_figure().text("")
     }
 
     fn json(&self) -> Value {
@@ -206,20 +258,13 @@ impl Show for GainAnswer {
     }
 
     fn table(&self) -> Option<Table> {
-        let names: Vec<&str> = ["malleable"]
-            .into_iter()
-            .chain(Metric::ALL.map(Metric::name))
-            .chain(["node-time", "changes", "killed"])
-            .collect();
+        let names: Vec<&str> =
+            ["malleable"].into_iter().chain(Metric::ALL.map(Metric::name)).chain(COSTS.map(|(name, _)| name)).collect();
         let mut table = Table::new(&names);
         for row in &self.rows {
-            let n_runs = row.runs.len().max(1) as f64;
-            let node_time = row.runs.iter().map(|run| run.node_time).sum::<f64>() / n_runs;
-            let changes = row.runs.iter().map(|run| run.mean_changes).sum::<f64>() / n_runs;
-            let killed: usize = row.runs.iter().map(|run| run.killed).sum();
             let mut cells = vec![format!("{} %", row.malleable_pct)];
             cells.extend(Metric::ALL.map(|metric| self.cell(row, metric)));
-            cells.extend([format!("{node_time:.2}"), format!("{changes:.1}"), killed.to_string()]);
+            cells.extend(COSTS.map(|(_, of)| of(row)));
             table.row(cells);
         }
         Some(table)
@@ -228,3 +273,23 @@ impl Show for GainAnswer {
 
 /// Jobs of a run without a trace.
 const JOBS: usize = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::tests::fits;
+
+    #[test]
+    fn every_change_can_be_read_on_a_terminal() {
+        let rows = Study::default().run(&[1], |seed| nbody(40, seed), || {}).expect("all end");
+        let answer = GainAnswer { title: "40 jobs".to_owned(), n_seeds: 1, rows };
+        let text = fits(80, || answer.text());
+        assert!(text.contains("\n1 seed;") && !text.contains('…'), "{text}");
+        // Mean, least and greatest of one seed are the same.
+        let change = 100.0 * (answer.rows[3].against(&answer.rows[0], Metric::Response).mean - 1.0);
+        assert!(text.contains(&format!("{change:+.1} %")), "{text}");
+        for name in ["bounded slowdown", "100 %", "node-time", "killed"] {
+            assert!(text.contains(name), "{name}: {text}");
+        }
+    }
+}

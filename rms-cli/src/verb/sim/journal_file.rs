@@ -45,15 +45,49 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     Ok(Journal { jobs, nodes, settings, launchers })
 }
 
-const JOURNAL: &str = "journal";
-
-/// `key=value` for `--set`.
+/// Applies `key=value` of each `--set`. A key without a name holds for every cluster and user, also for those to which
+/// the server gave their own value; one with a name holds beside it, in whatever order they are written.
 pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), Failure> {
+    let mut pairs = Vec::new();
     for change in changes {
         let (key, value) = change
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("--set: '{change}' is not KEY=VALUE, as in fair_start=10s")))?;
-        settings.set(key.trim(), value.trim()).map_err(Failure::usage)?;
+        pairs.push((key.trim(), value.trim()));
+    }
+    for (key, _) in &pairs {
+        settings.forget_own(key);
+    }
+    for (key, value) in pairs {
+        settings.set(key, value).map_err(Failure::usage)?;
     }
     Ok(())
+}
+
+const JOURNAL: &str = "journal";
+
+#[cfg(test)]
+mod tests {
+    use rms_model::{Allocation, Span};
+
+    use super::*;
+
+    #[test]
+    fn a_key_without_a_name_is_tried_on_all_clusters() {
+        let mut of_journal = Settings::default();
+        of_journal.set("allocation@a", "cores").expect("for one");
+        of_journal.set("fair_start@a", "5s").expect("for one");
+        let tried = |changes: &[&str]| {
+            let mut settings = of_journal.clone();
+            let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
+            apply(&mut settings, &changes).expect("they are settings");
+            ["a", "b"].map(|cluster| settings.allocation_of(cluster))
+        };
+        assert_eq!(tried(&["policy=easy"]), [Allocation::Cores, Allocation::Nodes], "the journal's");
+        assert_eq!(tried(&["allocation=nodes"]), [Allocation::Nodes; 2]);
+        assert_eq!(tried(&["allocation@b=cores", "allocation=nodes"]), [Allocation::Nodes, Allocation::Cores]);
+        let mut settings = of_journal.clone();
+        apply(&mut settings, &["allocation=nodes".to_owned()]).expect("it is one");
+        assert_eq!(settings.fair_start_of("a"), Span::from_secs(5), "another setting");
+    }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
+use crate::screen;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
@@ -69,11 +70,11 @@ struct OfflineAnswer {
 impl Show for OfflineAnswer {
     fn text(&self) -> String {
         let Experiment { n_tests, seed, capacity, ranges: _ } = self.experiment;
-        format!(
-            "{n_tests} tests from seed {seed} on {capacity} nodes; of each: the least, the mean and the most over the tests\n\n{}\n{}",
-            self.report.table_1(),
-            self.report.table_2()
-        )
+        let tests = if n_tests == 1 { "test" } else { "tests" };
+        let head = format!(
+            "{n_tests} {tests} from seed {seed} on {capacity} nodes; of each: the least, the mean and the most over the tests\n\n"
+        );
+        format!("{}{}\n{}", screen::folded(&head, 0), self.report.table_1(), self.report.table_2())
     }
 
     fn json(&self) -> Value {
@@ -117,5 +118,24 @@ impl Show for OfflineAnswer {
             table.row([algorithm.to_string()].into_iter().chain(cells).collect());
         }
         Some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::tests::fits;
+
+    #[test]
+    fn both_tables_fit_a_terminal() {
+        let experiment = Experiment { n_tests: 3, seed: 1, capacity: 100, ranges: Ranges::default() };
+        let mut clock = std::time::Duration::ZERO;
+        let report = offline::run(experiment, || {
+            clock += std::time::Duration::from_millis(9);
+            clock
+        });
+        let answer = OfflineAnswer { experiment, report: report.expect("tests") };
+        let text = fits(80, || answer.text());
+        assert!(text.lines().count() > 16, "{text}");
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(total: usize) -> Progress {
-        Progress::of("jobs", total)
+        Progress::of("job", total)
     }
 
     pub(super) fn of(what: &'static str, total: usize) -> Progress {
@@ -43,12 +43,14 @@ impl Drop for Progress {
     }
 }
 
+/// `what` is the word for one.
 fn line(what: &str, done: usize, total: usize, took: Duration) -> String {
     let part = if total == 0 { 1.0 } else { done as f64 / total as f64 };
     let n_full = (part * WIDTH as f64) as usize;
     let bar: String = (0..WIDTH).map(|idx| if idx < n_full { '█' } else { '░' }).collect();
     let rate = done as f64 / took.as_secs_f64().max(0.001);
-    format!("{bar} {:3.0} %  {done} of {total} {what}, {rate:.0}/s", part * 100.0)
+    let plural = if total == 1 { "" } else { "s" };
+    format!("{bar} {:3.0} %  {done} of {total} {what}{plural}, {rate:.0}/s", part * 100.0)
 }
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -60,11 +62,12 @@ mod tests {
 
     #[test]
     fn a_line_says_how_far_it_is() {
-        let text = line("jobs", 500, 1000, Duration::from_secs(2));
+        let text = line("job", 500, 1000, Duration::from_secs(2));
         assert_eq!(
             text,
             format!("{}{}  50 %  500 of 1000 jobs, 250/s", "█".repeat(15), "░".repeat(15)).replace("░  50", "░  50")
         );
-        assert!(line("jobs", 0, 0, Duration::ZERO).contains("100 %"));
+        assert!(line("job", 0, 0, Duration::ZERO).contains("100 %"));
+        assert!(line("run", 1, 1, Duration::from_secs(1)).contains(" 1 of 1 run, "));
     }
 }

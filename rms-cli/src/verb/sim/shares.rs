@@ -96,8 +96,9 @@ impl SharesAnswer {
 impl Show for SharesAnswer {
     fn text(&self) -> String {
         let SharesAnswer { n_seeds, first_seed, n_jobs, rows: _ } = self;
+        let runs = if *n_seeds == 1 { "run" } else { "runs" };
         let head =
-            format!("means of {n_seeds} runs from seed {first_seed}; {n_jobs} jobs on 4 clusters of 128 nodes\n\n");
+            format!("means of {n_seeds} {runs} from seed {first_seed}; {n_jobs} jobs on 4 clusters of 128 nodes\n\n");
         head + &self.rows().text("no shares")
     }
 

@@ -50,7 +50,7 @@ pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, run: impl Fn(
             });
         }
         drop(sender);
-        let mut progress = Progress::of("runs", items.len());
+        let mut progress = Progress::of("run", items.len());
         let mut n_done = 0;
         while let Ok((idx, result)) = receiver.recv() {
             results[idx] = Some(result);

@@ -9,9 +9,10 @@ use flate2::bufread::MultiGzDecoder;
 use rms_model::Span;
 use rms_model::error::chain;
 use rms_model::indices::MAX_INDEX;
-use rms_sim::workload::swf::{Cleaned, Cleaning, Overrun, SizeFrom, Trace, ZeroRun};
+use rms_sim::workload::swf::{Cleaned, Cleaning, Doubles, Overrun, SizeFrom, Trace, ZeroRun};
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Which trace, and for which cluster.
 #[derive(clap::Args, Debug)]
@@ -38,7 +39,8 @@ pub(super) struct CleaningArgs {
     /// A job without a run time runs for a second, or is dropped
     #[arg(long, value_name = "WHAT", default_value = "second")]
     zero_run: ZeroRunArg,
-    /// A job that ran longer than it had asked for is killed at its limit, or had asked for as long as it ran
+    /// A job that ran longer than it had asked for is killed at its limit, before --wall-unit rounds that up, or had
+    /// asked for as long as it ran
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     overrun: OverrunArg,
     /// Round wall times up to whole multiples of this
@@ -50,10 +52,10 @@ pub(super) struct CleaningArgs {
     /// Only records of this partition (field 16)
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     partition: Option<i64>,
-    /// Leave out so many jobs at the beginning
+    /// Leave out so many jobs at the beginning, not counting those that are dropped
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     skip: usize,
-    /// Only so many jobs
+    /// Only so many jobs, not counting those that are dropped
     #[arg(long, value_name = "COUNT")]
     pub jobs: Option<usize>,
 }
@@ -100,11 +102,19 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
     let of_file =
         |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
     let reader = open(path).map_err(|error| of_file(&error))?;
-    let mut cleaned = Trace::read_clean(reader, &args.cleaning(nodes)).map_err(|error| of_file(&error))?;
+    // Jobs are counted once all are dropped that cannot run.
+    let cleaning = Cleaning { most_jobs: None, ..args.cleaning(nodes) };
+    let mut cleaned = Trace::read_clean(reader, &cleaning).map_err(|error| of_file(&error))?;
     if args.too_large == TooLargeArg::Drop {
         cleaned.drop_larger_than(nodes);
     }
-    cleaned.skip(args.skip);
+    cleaned.keep(args.skip, args.jobs);
+    if let Some(Doubles { first, n_jobs, from }) = cleaned.renumber_doubles() {
+        let (file, have) = (path.display(), if n_jobs == 1 { "job has" } else { "jobs have" });
+        output::warn(&format!(
+            "rms: warning: {file}: {n_jobs} {have} the number of an earlier one, the first is {first}: numbered from {from} on"
+        ));
+    }
     Ok(cleaned)
 }
 

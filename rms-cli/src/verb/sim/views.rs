@@ -15,6 +15,7 @@ use super::trace_file;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
+use crate::screen;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
@@ -161,8 +162,9 @@ impl ViewsAnswer {
 impl Show for ViewsAnswer {
     fn text(&self) -> String {
         let Effort { n_seeds, first_seed, quick } = self.effort;
+        let runs = if n_seeds == 1 { "run" } else { "runs" };
         let mut text = format!(
-            "{n_seeds} runs of each point from seed {first_seed}; {} of the first {} jobs are larger than a cluster and cut to it\n",
+            "{n_seeds} {runs} of each point from seed {first_seed}; {} of the first {} jobs are larger than a cluster and cut to it\n",
             self.n_cut, self.n_jobs
         );
         if quick {
@@ -174,11 +176,11 @@ impl Show for ViewsAnswer {
             table.row(vec![claim.figure.to_string(), claim.paper.to_owned(), claim.ours, holds.to_owned()]);
         }
         text += "\n";
-        text += &table.text("no claims");
+        text = screen::folded(&text, 0) + &table.text("no claims");
         let failed: Vec<Claim> = self.claims().into_iter().filter(|claim| !claim.holds).collect();
         for Claim { figure, paper, why, .. } in failed {
             if let Some(why) = why {
-                text += &format!("\nFigure {figure}, \"{paper}\": {why}\n");
+                text += &screen::folded(&format!("\nFigure {figure}, \"{paper}\": {why}\n"), 0);
             }
         }
         text
@@ -204,5 +206,24 @@ impl Show for ViewsAnswer {
             table.row(vec![figure.to_string(), paper.to_owned(), ours, holds.to_string(), why]);
         }
         Some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::tests::fits;
+
+    #[test]
+    fn what_it_says_fits_a_terminal() {
+        let logs = Logs::of(&delegated::first_log(), None);
+        let effort = Effort { n_seeds: 1, first_seed: 1, quick: true };
+        let mut clock = || std::time::Duration::ZERO;
+        let ran = Figure::Eight.cases(effort, None).into_iter();
+        let ran: Vec<(Case, Values)> = ran.map(|case| (case, case.run(&logs, &mut clock).expect("it ends"))).collect();
+        let reports = vec![Report::new(Figure::Eight, effort, &ran)];
+        let answer = ViewsAnswer { effort, n_cut: logs.first.n_cut, n_jobs: logs.first.jobs.len(), reports };
+        let text = fits(80, || answer.text());
+        assert!(text.starts_with("1 run of each point from seed 1;"), "{text}");
     }
 }

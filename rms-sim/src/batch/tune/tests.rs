@@ -146,3 +146,14 @@ fn chance_is_rarely_called_a_difference_and_a_real_one_mostly_is() {
     assert!(n_wrong <= 20, "{n_wrong} of 200 pasts without a difference were said to have one");
     assert!(n_found >= 180, "only {n_found} of 200 differences of 8 s in 20 s of common noise were found");
 }
+
+#[test]
+fn a_delay_that_is_tried_holds_for_clusters_with_their_own_too() {
+    let mut settings = settings(0, 0);
+    settings.set("fair_start@c", "1s").expect("for one");
+    let launchers = Launchers { known: 3, unknown: 0 };
+    let found = tuned(small(&[0, 60], &[0]), &settings, 50, &idle(), launchers);
+    let [in_force, tried] = &found.points[..] else { panic!("two: {found:?}") };
+    assert!(in_force.ghost_node_s > 0.0, "its own delay is in force: {found:?}");
+    assert!(tried.ghost_node_s > 10.0 * in_force.ghost_node_s, "{found:?}");
+}

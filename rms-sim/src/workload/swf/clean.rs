@@ -1,5 +1,7 @@
 //! Converts records to jobs: missing or impossible values are repaired or dropped, by rule, and counted.
 
+use std::collections::BTreeSet;
+
 use rms_model::{Span, Time};
 
 use super::{Record, Trace};
@@ -64,7 +66,7 @@ impl Default for Cleaning {
 /// A job that can be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// The number in the trace.
+    /// The number in the trace, which [`Cleaned::renumber_doubles`] makes unique.
     pub number: i64,
     /// The time since the first submit.
     pub submit: Time,
@@ -100,10 +102,32 @@ impl Cleaned {
         self.n_dropped += n_before - self.jobs.len();
     }
 
-    /// Drops the first `n_jobs` jobs; time begins with the first one that is left.
-    pub fn skip(&mut self, n_jobs: usize) {
-        self.jobs.drain(..n_jobs.min(self.jobs.len()));
+    /// Drops the first `n_skipped` jobs, and all after the next `most`; time begins with the first one that is left.
+    pub fn keep(&mut self, n_skipped: usize, most: Option<usize>) {
+        self.jobs.drain(..n_skipped.min(self.jobs.len()));
+        self.jobs.truncate(most.unwrap_or(usize::MAX));
         self.count_from_first();
+    }
+
+    /// Gives each job that has the number of an earlier one a number of its own, above all others: a schedule names
+    /// jobs by their numbers.
+    pub fn renumber_doubles(&mut self) -> Option<Doubles> {
+        // As in nearly every log.
+        if self.jobs.is_sorted_by(|one, next| one.number < next.number) {
+            return None;
+        }
+        let from = self.jobs.iter().map(|job| job.number).max()?.saturating_add(1);
+        let mut known = BTreeSet::new();
+        let mut doubles: Option<Doubles> = None;
+        for job in &mut self.jobs {
+            if known.insert(job.number) {
+                continue;
+            }
+            let doubles = doubles.get_or_insert(Doubles { first: job.number, n_jobs: 0, from });
+            job.number = from.saturating_add(doubles.n_jobs as i64);
+            doubles.n_jobs += 1;
+        }
+        doubles
     }
 
     fn count_from_first(&mut self) {
@@ -112,6 +136,16 @@ impl Cleaned {
             job.submit = Time::EPOCH + job.submit.since(first);
         }
     }
+}
+
+/// Jobs that had the number of an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubles {
+    /// The number of the first of them.
+    pub first: i64,
+    pub n_jobs: usize,
+    /// The first of their new numbers.
+    pub from: i64,
 }
 
 pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {

@@ -141,6 +141,28 @@ fn jobs_that_are_too_large_are_cut_and_counted_and_partitions_are_selected() {
     assert_eq!((cleaned.n_cut, cleaned.n_dropped), (1, 0));
 }
 
+/// Concatenated logs count from 1 each.
+#[test]
+fn jobs_with_the_number_of_an_earlier_one_get_their_own() {
+    let lines: [&[(usize, &str)]; 5] =
+        [&[(1, "1")], &[(1, "7"), (2, "5")], &[(1, "1"), (2, "9")], &[(1, "7"), (2, "7")], &[(1, "1"), (2, "8")]];
+    let mut cleaned = jobs(&lines, Cleaning::default());
+    let doubles = cleaned.renumber_doubles();
+    assert_eq!(doubles, Some(Doubles { first: 7, n_jobs: 3, from: 8 }));
+    assert_eq!(cleaned.jobs.iter().map(|job| job.number).collect::<Vec<_>>(), [1, 7, 8, 9, 10]);
+    assert_eq!(cleaned.renumber_doubles(), None);
+}
+
+#[test]
+fn as_many_jobs_are_kept_as_are_wanted_of_those_that_can_run() {
+    let lines: [&[(usize, &str)]; 5] =
+        [&[(1, "1"), (5, "9")], &[(1, "2")], &[(1, "3")], &[(1, "4"), (5, "9")], &[(1, "5")]];
+    let mut cleaned = jobs(&lines, Cleaning::default());
+    cleaned.drop_larger_than(4);
+    cleaned.keep(1, Some(1));
+    assert_eq!(cleaned.jobs.iter().map(|job| job.number).collect::<Vec<_>>(), [3]);
+}
+
 #[test]
 fn a_bad_line_says_where_it_is_and_what_was_expected() {
     let check = |text: &str, expected: &str| {
