@@ -174,7 +174,7 @@ impl Client {
     /// Connects to the server that `rms` would use: see [`find_client_dir`].
     ///
     /// # Errors
-    /// As [`Client::connect`], and [`DirError::None`].
+    /// As [`Client::connect`], and [`DirError::None`](crate::dir::DirError::None).
     pub async fn connect_here() -> Result<Client, ConnectError> {
         Client::connect(&find_client_dir()?).await
     }

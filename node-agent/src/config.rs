@@ -67,7 +67,7 @@ pub struct Written {
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u64>,
-    /// Where other agents reach this one, as ip:port; port 0 takes any [default: 0.0.0.0:0, or [::]:0 if the server has IPv6]
+    /// Where other agents reach this one, as ip:port; port 0 takes any [default: any port, of IPv6 if the server has such an address]
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
