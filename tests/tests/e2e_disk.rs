@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, Output, SmallDisk, binaries, wait_until};
+use rms_tests::harness::{Deployment, Output, SmallDisk, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -182,13 +182,7 @@ fn a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
 #[test]
 fn a_job_that_ends_on_a_full_node_without_an_agent_keeps_its_result() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
-    let mut deployment = Deployment::builder().start();
-    let options = NodeOptions::new("a", "a1");
-    std::os::unix::fs::symlink(disk.path().join("agent"), deployment.agent_dir("a1")).expect("the name is free");
-    fs::create_dir(disk.path().join("agent")).expect("it is ours");
-    deployment.join_node(&options);
-    deployment.start_agent(&options);
-    deployment.wait_for_nodes();
+    let mut deployment = Deployment::with_node_on(&disk);
     let (begun, go) = (deployment.path().join("begun"), deployment.path().join("go"));
     let script = format!("touch {}; while [ ! -e {} ]; do sleep 0.1; done; exit 3", begun.display(), go.display());
     let job = deployment.submit(&["--wrap", &script]);

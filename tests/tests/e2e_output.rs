@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rms_tests::harness::{Deployment, NodeOptions, SmallDisk, wait_until};
+use rms_tests::harness::{Deployment, SmallDisk, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 /// More than all buffers between a task and the terminal hold.
@@ -178,13 +178,7 @@ fn long_what_is_deleted_or_cut_from_a_spool_is_missing() {
 #[test]
 fn output_for_which_the_disk_of_its_node_had_no_room_is_no_success() {
     let Some(disk) = SmallDisk::of_mib(32) else { return };
-    let mut deployment = Deployment::builder().start();
-    let options = NodeOptions::new("a", "a1");
-    std::os::unix::fs::symlink(disk.path().join("agent"), deployment.agent_dir("a1")).expect("the name is free");
-    fs::create_dir(disk.path().join("agent")).expect("it is ours");
-    deployment.join_node(&options);
-    deployment.start_agent(&options);
-    deployment.wait_for_nodes();
+    let deployment = Deployment::with_node_on(&disk);
     // Its end says nothing of what could not be written.
     let output = deployment.rms(&["run", "sh", "-c", "head -c 60M /dev/zero 2>/dev/null; true"]);
     let output = output.fails(OUTPUT_MISSING);

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::binaries::{Binaries, binaries, example};
 use super::cgroups::Cgroups;
 use super::command::{Output, wait_until};
+use super::disk::SmallDisk;
 use super::processes::Reaper;
 
 /// How long any operation may take before a test gives up; generous, because machines are shared.
@@ -244,6 +245,18 @@ impl Deployment {
         let mut join = wrapped(&options.wrapper, &self.binaries.agent);
         join.arg("join").arg(token).arg("--dir").arg(self.agent_dir(name)).args(["--name", name]);
         self.finish(join).ok();
+    }
+
+    /// Starts a deployment of one node, whose agent has its directory on this disk.
+    pub fn with_node_on(disk: &SmallDisk) -> Deployment {
+        let mut deployment = Deployment::builder().start();
+        let options = NodeOptions::new("a", "a1");
+        std::os::unix::fs::symlink(disk.path().join("agent"), deployment.agent_dir("a1")).expect("the name is free");
+        fs::create_dir(disk.path().join("agent")).expect("it is ours");
+        deployment.join_node(&options);
+        deployment.start_agent(&options);
+        deployment.wait_for_nodes();
+        deployment
     }
 
     pub fn start_agent(&mut self, options: &NodeOptions) {
