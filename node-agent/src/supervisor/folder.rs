@@ -257,6 +257,15 @@ mod tests {
     use crate::order::tests::{node, order};
     use crate::spool::Spool;
 
+    /// A folder in a spool of its own.
+    fn opened() -> (tempfile::TempDir, Spool, Folder) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = Spool::create(dir.path()).expect("a spool");
+        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
+        let folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        (dir, spool, folder)
+    }
+
     fn result(job: u64, reason: &str) -> JobReport {
         let exit = NodeExit::not_started(reason);
         let status = JobStatus::Ended { at: Time::EPOCH, exit, usage: Usage::default() };
@@ -265,10 +274,7 @@ mod tests {
 
     #[test]
     fn a_result_is_read_whole_and_never_as_that_of_another_job() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = Spool::create(dir.path()).expect("a spool");
-        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
-        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let (_dir, _spool, mut folder) = opened();
         for (job, reason) in [(1, "a long reason, which is longer than the next one"), (2, "short"), (3, "longer")] {
             folder.write_result(&result(job, reason), None).expect("written");
             let read = |job| spool::read_result(folder.dir(), JobId(job), Run(1));
@@ -279,10 +285,7 @@ mod tests {
 
     #[test]
     fn a_result_takes_no_more_of_the_disk_than_was_taken_before_its_job() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = Spool::create(dir.path()).expect("a spool");
-        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
-        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let (_dir, _spool, mut folder) = opened();
         let path = spool::result_path(folder.dir());
         let size = || fs::metadata(&path).expect("there").len();
         assert!(spool::read_result(folder.dir(), JobId(1), Run(1)).is_err(), "no job has ended");
@@ -301,10 +304,7 @@ mod tests {
 
     #[test]
     fn a_folder_goes_from_job_to_job_and_home_when_no_other_follows() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = Spool::create(dir.path()).expect("a spool");
-        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
-        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let (_dir, spool, mut folder) = opened();
         let is_at_home = || spool.seats_dir().join("s").is_dir();
         let jobs = || spool.entries().expect("readable").into_iter().map(|(job, ..)| job.0).collect::<Vec<_>>();
         for job in [1, 2] {
@@ -327,10 +327,7 @@ mod tests {
 
     #[test]
     fn host_files_are_written_anew_only_if_they_are_not_what_they_should_be() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = Spool::create(dir.path()).expect("a spool");
-        Folder::make_dir(&spool.seats_dir(), "s").expect("made");
-        let mut folder = Folder::open(&spool.seats_dir(), "s").expect("opened");
+        let (_dir, spool, mut folder) = opened();
         let mut written = Vec::new();
         for job in 1..=4 {
             // The kernel's clock for files ticks slowly.
