@@ -1,7 +1,7 @@
 //! Tests of the agents' handler: nodes join once and are planned with while their agents are connected, and a report of
 //! unwanted jobs keeps a node only from new jobs.
 
-use rms_model::{Inventory, Span, Usage};
+use rms_model::{Inventory, Outcome, Span, Usage, Work};
 
 use super::*;
 use crate::tests::fixture::{Fixture, NOW, outcome};
@@ -171,4 +171,39 @@ fn a_job_whose_start_was_never_reported_ended_when_its_node_says() {
     assert_eq!(ended_at(NOW + secs(95)), secs(90), "nothing ends later than it is told of");
     assert_eq!(ended_at(NOW - secs(5)), Span::ZERO, "nothing ends before it has started");
     assert_eq!(ended_at(Time::EPOCH), secs(90), "it never began there");
+}
+
+/// The script ended in time, and its other node ran on until the wall time because nobody could tell it to stop.
+#[test]
+fn the_node_of_a_script_decides_how_and_when_its_job_ended() {
+    let secs = Span::from_secs;
+    let done = |reports: &[(u32, Span, NodeExit)]| {
+        let mut fixture = Fixture::with_nodes(2);
+        let job = fixture.waiting("ann", 2, |spec| {
+            spec.execution.work = Work::Script { script: "#!/bin/sh\n".to_owned(), args: Vec::new() };
+        });
+        let run = fixture.start(job, &[NodeId(1), NodeId(2)]);
+        let mut step = Step::default();
+        for (node, after, exit) in reports {
+            let status = JobStatus::Ended { at: NOW + *after, exit: exit.clone(), usage: Usage::default() };
+            let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
+            let name = format!("n{node}");
+            fixture.agents().agent_connected(NOW + secs(90), &mut step, &name, hello("c"), report);
+        }
+        let stopped = JobStatus::Ended { at: NOW + secs(91), exit: NodeExit::Ordered, usage: Usage::default() };
+        let report = NodeReport { jobs: vec![JobReport { job, run, status: stopped }], ..NodeReport::default() };
+        fixture.agents().agent_reported(NOW + secs(91), &mut step, "n2", report);
+        let (facts, _) = outcome(step);
+        let record = facts
+            .into_iter()
+            .find_map(|fact| if let Fact::JobDone { record, .. } = fact { Some(record) } else { None })
+            .expect("it is done");
+        (record.outcome, record.ended.since(NOW))
+    };
+    let (exited, too_long) = (NodeExit::Exited { code: 3 }, NodeExit::WallTime);
+    let failed = Outcome::Failed { code: 3 };
+    assert_eq!(done(&[(2, secs(60), too_long.clone()), (1, secs(1), exited.clone())]), (failed.clone(), secs(1)));
+    assert_eq!(done(&[(1, secs(1), exited.clone()), (2, secs(60), too_long.clone())]), (failed.clone(), secs(1)));
+    assert_eq!(done(&[(1, secs(1), exited)]), (failed, secs(1)), "its other node was stopped later");
+    assert_eq!(done(&[(2, secs(60), too_long.clone()), (1, secs(61), too_long)]), (Outcome::WallTime, secs(61)));
 }

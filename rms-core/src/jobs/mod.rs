@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::answer::{JobChange, JobState};
 use rms_api::desired::NodeExit;
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Time, Usage, Work};
+use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Time, Usage};
 
 use crate::context::Context;
 use crate::effect::Effect;
@@ -161,16 +161,16 @@ impl Jobs<'_> {
     /// The outcome of the job, if the end of this share decides it.
     fn verdict(&self, entry: &Job, started: &Started, node: NodeId, exit: &NodeExit) -> Option<Outcome> {
         let name = || self.state().nodes()[&node].name.clone();
-        let runs_script = match &entry.spec.execution.work {
-            Work::Script { .. } => started.nodes.first() == Some(&node),
-            Work::Tasks { .. } | Work::Nodes => false,
-        };
+        let script_node = entry.script_node();
+        let runs_script = script_node == Some(node);
+        let is_script_running = script_node.is_some_and(|node| started.is_running_on(node));
         match exit {
             NodeExit::Exited { code: 0 } => runs_script.then_some(Outcome::Completed),
             NodeExit::Exited { code } => runs_script.then_some(Outcome::Failed { code: *code }),
             NodeExit::Signaled { signal } => Some(Outcome::Signaled { signal: *signal }),
             NodeExit::Aborted { code } => Some(Outcome::Failed { code: if *code == 0 { 1 } else { *code } }),
-            NodeExit::WallTime => Some(Outcome::WallTime),
+            // The script may have ended in time, and its node cannot say so yet.
+            NodeExit::WallTime => (runs_script || !is_script_running).then_some(Outcome::WallTime),
             // The agent was told by hand, or by an order that a restart has forgotten.
             NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
             NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),

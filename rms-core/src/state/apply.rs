@@ -220,9 +220,12 @@ impl State {
                 self.started_mut(*job)?.shares.insert(*node, Share::Running { since: *since });
             }
             Fact::ShareEnded { job, node, exit, usage, at } => {
+                let script_node = self.jobs.get(job).and_then(Job::script_node);
                 let started = self.started_mut(*job)?;
-                // A share that is reported at once ended after all shares that were reported late.
-                started.ended_at = at.map(|at| started.ended_at.map_or(at, |known| known.max(at)));
+                if script_node.is_none_or(|script_node| script_node == *node) {
+                    // A share that is reported at once ended after all shares that were reported late.
+                    started.ended_at = at.map(|at| started.ended_at.map_or(at, |known| known.max(at)));
+                }
                 let awaited_agents = started.awaits_agents();
                 started.shares.insert(*node, Share::Ended);
                 started.usage = started.usage.and(*usage);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
 use rms_model::{
-    ClusterId, Devices, Grant, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage,
+    ClusterId, Devices, Grant, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,8 @@ pub struct Started {
     pub worst_code: i32,
     /// The usage of the shares that have ended.
     pub usage: Usage,
-    /// When the last share ended, if all that have ended since were reported late.
+    /// When the last share ended, if all that have ended since were reported late; of a script, when the share of its
+    /// node ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     /// The state of an evolving application. Its request then is what it holds now, until its course ends.
@@ -214,6 +215,14 @@ impl Job {
         self.spec.options.first().cloned().unwrap_or_else(nothing)
     }
 
+    /// The node on which the job's script runs, once it has started; the job ends with the script.
+    pub fn script_node(&self) -> Option<NodeId> {
+        match &self.spec.execution.work {
+            Work::Script { .. } => self.started()?.nodes.first().copied(),
+            Work::Tasks { .. } | Work::Nodes => None,
+        }
+    }
+
     /// The grants of the job or its ghost on shared nodes.
     pub fn grants(&self) -> &BTreeMap<NodeId, Grant> {
         static NONE: BTreeMap<NodeId, Grant> = BTreeMap::new();
@@ -330,6 +339,11 @@ impl Started {
     /// Returns whether its processes are up on all of its nodes.
     pub(crate) fn is_settled(&self) -> bool {
         self.shares.values().all(|share| *share != Share::Ordered)
+    }
+
+    /// Returns whether the node's agent has reported that the job runs there, and not that it has ended.
+    pub(crate) fn is_running_on(&self, node: NodeId) -> bool {
+        matches!(self.shares.get(&node), Some(Share::Running { .. }))
     }
 
     /// Returns whether it has freed this node, where its processes still are.
