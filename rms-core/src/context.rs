@@ -1,4 +1,4 @@
-//! What every handler works with: the state, which changes by `record` alone, and what follows from it.
+//! The context of every handler: the state, which only `record` changes, and what follows from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) sent: BTreeMap<NodeId, Generation>,
     /// Nodes whose desired state has changed since it was last sent.
     pub(crate) bumped: BTreeSet<NodeId>,
-    /// Launches are the same for all nodes of a job and for as long as it runs.
+    /// The launch of each job, which is the same for all of its nodes; dropped when the job changes.
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
     /// When to look again at applications whose next stage is late.
     pub(crate) alarms: BTreeMap<JobId, Time>,
@@ -60,7 +60,7 @@ pub(crate) struct Context {
     estimates: Option<Arc<Plan>>,
     /// The plan shown to readers, which may be older.
     published: Option<Arc<Published>>,
-    /// What external launchers were sent of their views.
+    /// The views that external launchers were sent.
     pub(crate) streams: Streams,
     /// The call rates of launchers.
     pub(crate) call_rates: BTreeMap<JobId, CallRate>,

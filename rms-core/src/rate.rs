@@ -15,7 +15,7 @@ pub(crate) struct CallRate {
 pub(crate) enum RateDecision {
     Allowed,
     Refused,
-    /// There were too many calls for too long.
+    /// There were too many calls for too long: the application is ended.
     Ended,
 }
 

@@ -83,7 +83,7 @@ pub async fn serve(link: Link, shared: Arc<Shared>) {
             Role::Agent => agent::serve(&link, place.link(), &shared).await,
             Role::User | Role::Admin => client::serve(&link, place.quota(), &shared).await,
             Role::Job => job::serve(&link, place.quota(), &shared).await,
-            // There is one server, and it is here.
+            // A deployment has one server, which is this one.
             Role::Server => Err(SessionError::Violation("a server does not connect to a server")),
         };
         match served {

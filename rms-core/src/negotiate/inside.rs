@@ -59,7 +59,7 @@ impl Negotiations<'_> {
     /// counted there.
     pub(super) fn nodes_inside(&self, job: JobId, item: &Item) -> Result<Vec<NodeId>, Reason> {
         let cluster = cluster_of(&item.resource).ok_or(Reason::Policy)?;
-        // What is lent for a time would have to be taken back by force: a job's threads cannot be asked.
+        // A loan would have to be taken back by force: a job's threads cannot be asked to return it.
         if item.terms.duration.is_some() || item.terms.give_back_by.is_some() {
             return Err(Reason::Policy);
         }

@@ -43,7 +43,7 @@ struct GrowthPlan {
     gains: Vec<Gain>,
 }
 
-/// What waiting growth may count on in a cluster, besides free nodes.
+/// What waiting growth may count on, besides the free nodes of a cluster.
 struct Supply {
     donors: Vec<Resizable>,
     n_coming: u64,

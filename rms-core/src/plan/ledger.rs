@@ -26,7 +26,7 @@ pub(super) struct Ledger<'a> {
     pub(super) capacity: Cow<'a, BTreeMap<ClusterId, u32>>,
     /// The view of the state, until something is added.
     pub(super) view: Cow<'a, View>,
-    /// What the searches of this pass have shown, for clusters with a long profile.
+    /// The starts that searches of this pass have found, for clusters with a long profile.
     frontiers: BTreeMap<ClusterId, Frontier>,
     /// Digests of the view, as of the given time; only while launchers watch it.
     digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,

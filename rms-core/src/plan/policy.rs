@@ -605,8 +605,8 @@ impl<'a, 'l> Walk<'a, 'l> {
             return true;
         }
         let known = stays.full_until.entry((cluster, nodes, wall)).or_insert(first);
-        // What holds until an earlier time holds for a later one, but not the other way round: the promised start cuts
-        // off what has to be free.
+        // What is full for an earlier promised start is full for a later one, but not the other way round: the promised
+        // start bounds the time for which nodes must be free.
         let from = if *known <= at { first.max(*known) } else { first };
         let is_full = self.pass.all.is_full_until(cluster, nodes, wall, (from, before, at));
         if is_full {
