@@ -113,7 +113,7 @@ impl Queue {
     }
 }
 
-/// How long rows are gathered for one transaction, and how many at most.
+/// How long rows are gathered for one transaction, and the number of rows that ends the wait early.
 const GATHER_TIME: Duration = Duration::from_millis(200);
 const MAX_BATCH_ROWS: usize = 1000;
 
