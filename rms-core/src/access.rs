@@ -1,4 +1,4 @@
-//! Tokens and certificates: who may become whom, once, for how long.
+//! Tokens and certificates: who gets which identity, and for how long.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
 use crate::step::Step;
 
-/// The rights of people and nodes at work.
+/// Handles tokens and certificates.
 pub(crate) struct Access<'a> {
     pub(crate) jobs: Jobs<'a>,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Access<'a> {
 /// Who redeems a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joiner<'a> {
-    /// Unknown of older ones.
+    /// `None` if an older program did not say.
     pub(crate) is_agent: Option<bool>,
-    /// The name that an agent wants.
+    /// The name that an agent requests.
     pub(crate) name: Option<&'a str>,
     pub(crate) machine: Option<&'a str>,
 }
@@ -94,12 +94,12 @@ impl Access<'_> {
                 self.jobs.context.record(step, Fact::TokenRevoked { id: id.to_owned(), at: now, by: who.name.clone() });
                 Ok(Answer::Done)
             }
-            // It gives no further certificate; the one that it gave is revoked by itself.
+            // The token yields no further certificate; the one that it yielded is revoked separately.
             TokenState::Used { .. } | TokenState::Revoked { .. } => Ok(Answer::Done),
         }
     }
 
-    /// Redeems a token: the certificate to sign and, for agents, the cluster to join.
+    /// Redeems a token. Returns the certificate to sign and, for agents, the cluster to join.
     pub(crate) fn join(
         &mut self,
         now: Time,
@@ -114,7 +114,7 @@ impl Access<'_> {
         }
         let given = match (&token.state, &token.redeemed) {
             (TokenState::Open, _) => None,
-            // The answer was lost on its way, and whoever holds the key asks again.
+            // The answer was lost, and the holder of the same key repeats the request.
             (TokenState::Used { .. }, Some(before)) if before.key == redeemed.key => {
                 let issued = self.jobs.state().certificates.get(&before.serial);
                 let is_good = |issued: &&Issued| issued.revoked.is_none() && now < issued.expires;
@@ -146,8 +146,8 @@ impl Access<'_> {
         }
         let serial = redeemed.serial.clone();
         self.jobs.context.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now, redeemed: Some(redeemed) });
-        // A node is in one place, so its newest certificate is the only one. People have several machines: there only the
-        // one goes that the new one takes the place of.
+        // A node is one machine, so its newest certificate replaces all others. A person may have several machines:
+        // there it replaces only the one that is named.
         let is_replaced = |issued: &Issued| {
             issued.identity == identity && (identity.role == Role::Agent || replaces == Some(&*issued.serial))
         };
@@ -164,7 +164,7 @@ impl Access<'_> {
         Ok((self.issue(now, step, identity, serial, old), cluster))
     }
 
-    /// Somebody has come with a certificate for the first time: those that it replaces are revoked.
+    /// Revokes the certificates that this one replaces, when it is used for the first time.
     pub(crate) fn certificate_used(&mut self, now: Time, step: &mut Step, serial: &str) {
         let Some(issued) = self.jobs.state().certificates.get(serial).filter(|issued| issued.revoked.is_none()) else {
             return;
@@ -194,8 +194,8 @@ impl Access<'_> {
         Ok(self.issue(now, step, who.clone(), serial, Vec::new()))
     }
 
-    /// A certificate for the processes of a job on a node that has it. It is good as long as that execution runs, which
-    /// is looked at with each call; so it need not be remembered to be revoked.
+    /// Issues a certificate for the processes of a job on one of its nodes. It is valid as long as that execution runs,
+    /// which is checked at each call; so it need not be stored for revocation.
     pub(crate) fn certify_job(
         &mut self,
         now: Time,
@@ -270,7 +270,7 @@ impl Access<'_> {
             None | Some(JobsOfRevoked::Keep) => {}
             Some(JobsOfRevoked::Cancel) => {
                 for job in left_behind {
-                    // One that ends already ends.
+                    // A job that is ending already needs no cancellation.
                     let _ = self.jobs.cancel(now, step, who, job);
                 }
             }
@@ -279,7 +279,7 @@ impl Access<'_> {
         Ok(Answer::Done)
     }
 
-    /// Whether no administrator would have a valid certificate without these, though one has now.
+    /// Returns whether no admin would have a valid certificate without these, although one has now.
     fn are_last_of_admins(&self, now: Time, serials: &[String]) -> bool {
         let certificates = self.jobs.state().certificates.values();
         let is_valid = |issued: &&Issued| issued.revoked.is_none() && now < issued.expires;
@@ -306,8 +306,8 @@ impl Access<'_> {
         self.jobs.state().jobs().iter().filter(|(_, entry)| is_left(entry)).map(|(job, _)| *job).collect()
     }
 
-    /// Tokens are remembered for a day after they expired, so that a list can show what became of them;
-    /// certificates until nobody could use them anyway.
+    /// Forgets tokens a day after they expired, so that until then a list shows what became of them, and certificates
+    /// once nobody could use them anyway.
     fn forget_old(&mut self, now: Time, step: &mut Step) {
         let is_old = |token: &&Token| token.expires + Span::from_hours(24) < now;
         let old: Vec<String> = self.jobs.state().tokens.values().filter(is_old).map(|token| token.id.clone()).collect();
@@ -340,7 +340,7 @@ pub(crate) fn revoke(context: &mut Context, now: Time, step: &mut Step, serials:
 const MAX_CERTIFICATES: usize = 64;
 const MAX_TTL: Span = Span::from_hours(24 * 30);
 
-/// Compares in a time that does not depend on how many bytes are equal.
+/// Compares in a time that does not depend on the number of equal bytes.
 fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }

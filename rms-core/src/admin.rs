@@ -150,7 +150,7 @@ impl Admin<'_> {
         Ok(Answer::Done)
     }
 
-    /// 001: ICINFO, entered by an admin.
+    /// Sets the link between two clusters (001: ICINFO).
     pub(crate) fn set_link(
         &mut self,
         now: Time,

@@ -22,6 +22,8 @@ pub(crate) use malleable::{check as check_limits, check_declared, check_launched
 use needs::{Asked, cpus, thinned};
 pub(crate) use stages::{check_stages, evolving_options};
 
+/// Turns a submission into the specification of a job that is possible here.
+///
 /// # Errors
 /// What is wrong or impossible, and what would be possible.
 pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -> Result<JobSpec, Refusal> {
@@ -108,6 +110,8 @@ pub(crate) fn sizes(
     }
 }
 
+/// Checks that the job can share CPUs as requested.
+///
 /// # Errors
 /// The job cannot share CPUs as requested.
 fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> {

@@ -1,36 +1,36 @@
-//! The logic of one node: compares what is desired with what is, and orders the difference.
+//! The logic of one node: compares the desired state with the actual one, and orders the difference.
 //!
-//! It runs in every node agent and in the simulator. Processes, timers and files are somebody else's: a
-//! supervisor enforces wall times and grace periods, so they hold while the agent is away.
+//! It runs in every node agent and in the simulator. The driver handles processes, timers and files. Supervisors
+//! enforce wall times and grace periods, so these hold while the agent is away.
 
 use std::collections::BTreeMap;
 
 use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport, Stay};
 use rms_model::{Generation, JobId, Run, Span, Time, Usage};
 
-/// What happened on the node or came from the server.
+/// An event on the node or from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// Once, when the agent starts: the jobs that supervisors of an earlier agent still run or have ended.
+    /// Sent once, when the agent starts: the jobs that supervisors of an earlier agent still run or have ended.
     Found(Vec<Found>),
-    /// The server's wish.
+    /// The desired state from the server.
     Desired(Desired),
-    /// A supervisor said so.
+    /// A supervisor reported a change.
     Changed(JobReport),
     /// The link to the server is up; the full report is part of the hello, so nothing needs sending.
     LinkUp,
 }
 
-/// A job that an earlier agent has left.
+/// A job that an earlier agent started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub report: JobReport,
     pub stay: Stay,
-    /// The last that its supervisor was told of; 1 if nobody knows.
+    /// What its supervisor was told last; generation 1 if unknown.
     pub told: Told,
 }
 
-/// What may change while a job runs, as its supervisor was told.
+/// What may change while a job runs, as last sent to its supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     pub generation: u32,
@@ -41,21 +41,21 @@ pub struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEffect {
     Start(DesiredJob),
-    /// It runs, and its nodes or its wall time have changed.
+    /// The job runs, and its nodes or its wall time have changed.
     Update(DesiredJob),
-    /// Wait for `patience`, TERM, wait for `grace`, KILL; on the whole tree.
+    /// To the whole process tree: wait for `patience`, send SIGTERM, wait for `grace`, send SIGKILL.
     Stop {
         job: JobId,
         run: Run,
         patience: Span,
         grace: Span,
     },
-    /// It is fenced: something else may run under its name elsewhere. KILL now.
+    /// Send SIGKILL now: the job is fenced, because another execution may run elsewhere under its number.
     Kill {
         job: JobId,
         run: Run,
     },
-    /// The server knows how it ended: what is kept of it may go.
+    /// The server knows how the job ended: what is kept of it may be removed.
     Forget {
         job: JobId,
         run: Run,
@@ -63,19 +63,19 @@ pub enum AgentEffect {
     Report(NodeReport),
 }
 
-/// One node.
+/// The jobs of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
-    /// The highest generation acted on; 0 until a server has spoken.
+    /// The highest generation acted on; 0 before the first desired state.
     seen: Generation,
     jobs: BTreeMap<(JobId, Run), LocalJob>,
 }
 
-/// A job as far as this node has got with it.
+/// The state of a job on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LocalJob {
     status: Status,
-    /// Ending was ordered, with this patience.
+    /// The patience with which its end was ordered.
     stopping: Option<Span>,
     /// Whether the server still desires the job.
     is_desired: bool,
@@ -85,7 +85,7 @@ struct LocalJob {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Status {
-    /// Ordered, and no supervisor has answered yet.
+    /// Start ordered; no supervisor has answered yet.
     Starting,
     Running {
         since: Time,
@@ -115,13 +115,14 @@ impl Agent {
         effects
     }
 
-    /// Every job on the node, for the hello.
+    /// Returns the report of every job on the node, for the hello.
     pub fn full_report(&self) -> NodeReport {
         let report = |((job, run), local): (&(JobId, Run), &LocalJob)| local.report(*job, *run);
         NodeReport { seen: self.seen, jobs: self.jobs.iter().map(report).collect() }
     }
 
-    /// Until a server has spoken, what was found is taken for wanted: a restart must not kill jobs.
+    /// Takes over jobs from before. They count as desired until the server says otherwise: a restart must not kill
+    /// jobs.
     fn found(&mut self, found: Vec<Found>) {
         for Found { report: JobReport { job, run, status }, stay, told } in found {
             let status = Status::of(status);
@@ -143,7 +144,7 @@ impl Agent {
         for wanted in desired.jobs {
             self.reconcile_job(wanted, effects, &mut reports);
         }
-        // An empty report says which generation is seen; it is worth sending only with news.
+        // An empty report would only confirm the generation; that is not worth a message.
         if !reports.is_empty() {
             effects.push(AgentEffect::Report(NodeReport { seen: self.seen, jobs: reports }));
         }
@@ -154,7 +155,7 @@ impl Agent {
         match (self.jobs.get_mut(&(job, run)), aim) {
             (None, Aim::Run) => self.start(wanted, effects),
             (None, Aim::End { .. }) => {
-                // It was ended before it began: nothing of it will ever run here.
+                // Ended before it began: nothing of the job will ever run here.
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
                 let (stay, told) = (wanted.stay(), Told::by(&wanted));
@@ -164,11 +165,11 @@ impl Agent {
             }
             (Some(local), Aim::Run) if local.has_ended() => {
                 if local.stay.is_before(wanted.stay()) {
-                    // It left this node and comes again, or it is another job with that number.
+                    // The job left this node and comes back, or it is another job with this number.
                     effects.push(AgentEffect::Forget { job, run });
                     self.start(wanted, effects);
                 } else if wanted.launch.generation > 1 {
-                    // What was said of an earlier time here may have been taken for this one, and left aside.
+                    // The server may have ignored the earlier report, as one about an earlier stay of the job here.
                     reports.push(local.report(job, run));
                 }
             }
@@ -180,13 +181,13 @@ impl Agent {
                 }
             }
             (Some(local), Aim::End { .. }) if local.has_ended() => {
-                // As above: an agent that has just started told of it before it had seen any wish.
+                // As above: an agent that has just started reported this before it had seen any desired state.
                 if wanted.launch.generation > 1 {
                     reports.push(local.report(job, run));
                 }
             }
             (Some(local), Aim::End { patience, grace }) => {
-                // A job that leaves a node may be ended while it does.
+                // The end of a job that is leaving this node may still be ordered, with less patience.
                 if local.stopping.is_none_or(|before| patience < before) {
                     local.stopping = Some(patience);
                     effects.push(AgentEffect::Stop { job, run, patience, grace });
@@ -202,7 +203,8 @@ impl Agent {
         effects.push(AgentEffect::Start(wanted));
     }
 
-    /// Drops what is not desired: results that the server has, and processes that are fenced.
+    /// Drops undesired jobs: forgets those that have ended, as the server has their results, and kills the others,
+    /// which are fenced.
     fn drop_undesired(&mut self, effects: &mut Vec<AgentEffect>) {
         self.jobs.retain(|(job, run), local| {
             let (job, run) = (*job, *run);
@@ -237,7 +239,7 @@ impl Agent {
 }
 
 impl Told {
-    /// What a wish says.
+    /// Returns what a desired job tells its supervisor.
     pub fn by(wanted: &DesiredJob) -> Told {
         Told { generation: wanted.launch.generation, wall: wanted.launch.wall }
     }

@@ -45,7 +45,7 @@ impl Agents<'_> {
         self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Connected { since: now } });
         self.take_in(now, step, node, &report, true);
         self.describe(now, step, node, inventory, address);
-        // Before any pass plans with it. The agent itself reports when the node works again.
+        // The node is drained before any pass plans with it. The agent reports when it works again.
         if trouble.is_some() {
             self.agent_troubled(now, step, name, trouble);
         }

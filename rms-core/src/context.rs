@@ -1,4 +1,4 @@
-//! What every handler works with: the state, which changes by `record` alone, and what follows from it.
+//! The context of every handler: the state, which only `record` changes, and what follows from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::state::job::Job;
 use crate::state::{ApplyError, BumpedNodes, IdSet, Replay, State};
 use crate::step::Step;
 
-/// What the core is started with.
+/// The configuration with which the core is started.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The settings of a new system; one that is restored has its own.
+    /// The settings of a new system; a restored one has its own.
     pub settings: Settings,
-    /// How long a certificate is valid.
+    /// The lifetime of certificates.
     pub certificate_life: Span,
-    /// Are agents told what to run on their nodes, and others what became of jobs? If not, nobody is there but
-    /// launchers that start and end processes themselves on the nodes they were granted, as in 001, and say when they
-    /// are done. What is decided, and what becomes true, is the same, but for the names of nodes in the history.
+    /// Whether agents are told what to run on their nodes, and watchers what became of jobs. If not, there are only
+    /// launchers that start and end processes themselves on the nodes they were granted, as in 001, and report when
+    /// they are done. Decisions and facts are the same, except that the history has no names of nodes.
     pub tells_anyone: bool,
 }
 
@@ -38,7 +38,7 @@ impl Default for Config {
     }
 }
 
-/// The state, and what is known beside it; a server that is started again makes the latter anew.
+/// The state, and what is derived from it and rebuilt after a restart.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: Config,
@@ -46,23 +46,23 @@ pub(crate) struct Context {
     pub(crate) passes: Passes,
     /// How long passes and plans take.
     pub(crate) walks: Walks,
-    /// What each node was last sent, so that a node is told once.
+    /// The generation last sent to each node, so that each is sent once.
     pub(crate) sent: BTreeMap<NodeId, Generation>,
-    /// Nodes whose desired state has changed since they were sent it.
+    /// Nodes whose desired state has changed since it was last sent.
     pub(crate) bumped: BTreeSet<NodeId>,
-    /// Launches are the same for all nodes of a job and for as long as it runs.
+    /// The launch of each job, which is the same for all of its nodes; dropped when the job changes.
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
     /// When to look again at applications whose next stage is late.
     pub(crate) alarms: BTreeMap<JobId, Time>,
-    /// When this server was started again.
+    /// When this server was restarted.
     pub(crate) booted: Option<Time>,
-    /// The last full plan, for as long as no fact has passed since.
+    /// The last full plan; kept until a fact is recorded.
     estimates: Option<Arc<Plan>>,
-    /// The one that readers are shown, which may be older.
+    /// The plan shown to readers, which may be older.
     published: Option<Arc<Published>>,
-    /// What external launchers were told of their views.
+    /// The views that external launchers were sent.
     pub(crate) streams: Streams,
-    /// How often they call.
+    /// The call rates of launchers.
     pub(crate) call_rates: BTreeMap<JobId, CallRate>,
     /// Jobs whose negotiations must be reviewed at the end of the event.
     pub(crate) to_review: BTreeSet<JobId>,
@@ -70,7 +70,7 @@ pub(crate) struct Context {
     pub(crate) holdings_changed: BTreeSet<JobId>,
 }
 
-/// When passes ran and when the next is wanted; not part of the state: a restart wants one anyway.
+/// When passes ran and when the next is wanted. Not part of the state: a restart requires a pass anyway.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passes {
     pub(crate) wanted: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Passes {
     pub(crate) count: u64,
     /// The most that a fact has freed since the last pass.
     freed: Freed,
-    /// Where any cluster is shared by cores, the nodes of jobs that have ended since then.
+    /// The nodes of jobs that have ended since the last pass, if any cluster is shared by cores.
     left: IdSet,
 }
 
@@ -103,7 +103,7 @@ impl Context {
         }
     }
 
-    /// With the state that these facts make of another one.
+    /// Restores the context by applying facts to a state.
     ///
     /// # Errors
     /// The facts do not follow from each other: the journal is damaged.
@@ -123,7 +123,7 @@ impl Context {
         &self.state
     }
 
-    /// The only way a fact comes about.
+    /// Applies a fact to the state and adds it to the step. Nothing else changes the state.
     pub(crate) fn record(&mut self, step: &mut Step, fact: Fact) {
         self.streams.note(&self.state, &fact);
         self.passes.freed = self.passes.freed.max(fact.frees(&self.state, self.passes.last));
@@ -145,7 +145,7 @@ impl Context {
         step.record(fact);
     }
 
-    /// The plan with all estimates, as of `now`; kept until a fact passes or time does.
+    /// Returns the plan with all estimates, as of `now`; cached until a fact is recorded or time passes.
     pub(crate) fn estimates(&mut self, now: Time) -> Arc<Plan> {
         match &self.estimates {
             Some(plan) if plan.now == now => Arc::clone(plan),
@@ -158,7 +158,7 @@ impl Context {
         }
     }
 
-    /// What readers are shown, no older than it may be.
+    /// Returns the plan shown to readers; a new one if the cached one is too old.
     pub(crate) fn published(&mut self, now: Time) -> Arc<Published> {
         match &self.published {
             Some(published) if published.is_fresh(&self.state, now) => Arc::clone(published),
@@ -172,7 +172,7 @@ impl Context {
         published
     }
 
-    /// The same with what holds each cluster, which is as old as the plan.
+    /// Returns the holders of each cluster, and the time of the plan of which they are part.
     pub(crate) fn published_layers(
         &mut self,
         now: Time,
@@ -180,7 +180,7 @@ impl Context {
     ) -> (Time, Arc<Vec<ClusterView>>) {
         let mut published = self.published(now);
         if published.layers.is_none() {
-            // The state that an older plan was made of is there no more.
+            // An older plan was made of a state that is gone.
             if !published.is_current {
                 published = self.publish(now);
             }
@@ -192,7 +192,7 @@ impl Context {
         (published.plan.now, Arc::clone(layers))
     }
 
-    /// When the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
+    /// Returns when the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
     pub(crate) fn next_pass(&self) -> Option<Time> {
         // A promise is kept even if nothing else happens at its time.
         let due = if self.passes.wanted { Some(Time::EPOCH) } else { self.state.next_promise() };
@@ -200,9 +200,10 @@ impl Context {
         due.map(|due| due.max(after))
     }
 
-    /// The plan of a pass, no wider than what has changed since the last one needs; and what launchers are to be told.
+    /// Plans a pass, no wider than the changes since the last one require. Returns the plan and what launchers are to
+    /// be told.
     ///
-    /// Under the policy `slowdown` everybody who could has started before, and only launchers want to know more.
+    /// Under the policy `slowdown` all jobs that can start have been started before; only launchers need a plan.
     pub(crate) fn pass(&mut self, now: Time) -> (Plan, Vec<(JobId, ViewChange)>) {
         let is_watched = self.streams.is_watched();
         self.walks.begin(self.state.n_queued(), self.state.depth(), is_watched);
@@ -232,17 +233,17 @@ impl Context {
         found
     }
 
-    /// The last walk over the queue took so long, with all that came of it.
+    /// Adapts the depth to the duration of the last walk over the queue and its consequences.
     pub(crate) fn walk_took(&mut self, step: &mut Step, took: Duration) {
         let depth = self.state.chosen_depth();
         if let Some(next) = self.walks.took(depth, took, self.state.settings().pass_time) {
             self.record(step, Fact::DepthChosen { depth: next });
-            // Those beyond it were not considered.
+            // Jobs beyond the old depth were not considered.
             self.passes.wanted |= depth < Some(next);
         }
     }
 
-    /// What a launcher is told first of its view.
+    /// Returns the first view that a launcher is sent.
     pub(crate) fn first_view(&mut self, now: Time, job: JobId) -> Option<ViewChange> {
         self.streams.first(&self.state, now, job)
     }
@@ -270,7 +271,7 @@ impl Context {
             self.want_pass_for(*job);
             let started = self.state.jobs().get(job).and_then(|entry| entry.started());
             if started.is_some_and(|started| started.generation() > 1) {
-                // A node that came is ready.
+                // A node that has arrived is ready.
                 self.holdings_changed.insert(*job);
             }
         }

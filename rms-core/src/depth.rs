@@ -1,41 +1,43 @@
-//! How many of the queue's first applications a pass considers, where it is as many as it can in time (001, §6.3).
+//! How many applications at the head of the queue a pass considers, where the server chooses as many as it can in time
+//! (001, §6.3).
 //!
-//! The time that a pass took comes in from outside, as [`Event::PassTook`](crate::Event::PassTook); the same times give the
-//! same depths. What is chosen is a fact, so a restart begins with it, and so does a simulation of what a journal holds.
+//! Durations of passes come from outside, as [`Event::PassTook`](crate::Event::PassTook); the same durations give the
+//! same depths. The chosen depth is a fact, so a restart begins with it, and so does a simulation of a journal.
 
 use std::time::Duration;
 
 use rms_model::Span;
 
-/// 001, §6.1: up to so many applications, passes scale well.
+/// Passes scale well up to this many applications (001, §6.1).
 const LEAST: u32 = 200;
 const MOST: u32 = 1_000_000;
 
-/// A walk over the queue whose time is not known yet.
+/// A walk over the queue whose duration is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
-    /// Of this core, counted from 1.
+    /// Counted from 1 in this core.
     pub number: u64,
-    /// So many applications stood within the depth,
+    /// The number of applications within the depth.
     pub n_considered: u32,
-    /// and each was placed. A walk that only looks for those who start now passes most of them over.
+    /// Whether each of them was placed. A walk that only looks for starts skips most of them.
     pub(crate) is_whole: bool,
-    /// Some stood beyond it.
+    /// Whether there are applications beyond the depth.
     pub(crate) has_more: bool,
 }
 
-/// What is known of how long walks take.
+/// What is known about the duration of walks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Walks {
     count: u64,
-    /// The widest since a time was told.
+    /// The latest walk without a reported duration; it counts as whole if any since the last report was.
     pub(crate) latest: Option<Walk>,
-    /// How many the last whole one could have placed in time. Others are quicker, so that they alone would say too much.
+    /// How many applications the last whole walk could have placed in time. Other walks are faster and would suggest
+    /// too many.
     fitting: Option<u32>,
 }
 
 impl Walks {
-    /// A walk begins, for starts alone or as a whole.
+    /// Records the begin of a walk: a whole one, or one for starts only.
     pub(crate) fn begin(&mut self, n_queued: usize, depth: Option<u32>, is_whole: bool) {
         self.count += 1;
         let n_queued = u32::try_from(n_queued).unwrap_or(u32::MAX);
@@ -45,7 +47,7 @@ impl Walks {
         self.latest = Some(Walk { number: self.count, n_considered, is_whole, has_more });
     }
 
-    /// So long the latest took, with all that came of it: the depth from now on, if it is to be another one than `depth`.
+    /// Handles the duration of the latest walk and its consequences. Returns the new depth if it differs from `depth`.
     pub(crate) fn took(&mut self, depth: Option<u32>, took: Duration, bound: Span) -> Option<u32> {
         let walk = self.latest.take()?;
         if walk.is_whole {
@@ -56,9 +58,9 @@ impl Walks {
     }
 }
 
-/// What becomes of a depth. It at most doubles or halves: one time that is no measure of the others, because the machine did
-/// something else, does little. It doubles only where four times as long is still in time, which holds even if the
-/// cost grows as the square of the depth; so it comes to rest.
+/// Returns the next depth. It at most doubles or halves, so a single outlier, when the machine was busy, has little
+/// effect. It doubles only if four times the duration is still in time, which suffices even if the cost grows with the
+/// square of the depth; so the depth settles.
 fn next(depth: u32, walk: Walk, took: Duration, bound: Span, most: Option<u32>) -> u32 {
     let bound_time = bound.to_std();
     let next = if took > bound_time {
@@ -71,7 +73,7 @@ fn next(depth: u32, walk: Walk, took: Duration, bound: Span, most: Option<u32>) 
     next.clamp(LEAST, MOST)
 }
 
-/// How many would take three quarters of the bound.
+/// Returns how many applications would take three quarters of the bound.
 fn fitting(walk: Walk, took: Duration, bound: Span) -> u32 {
     let in_time = bound.to_std().as_micros() * 3 / 4 * u128::from(walk.n_considered) / took.as_micros().max(1);
     u32::try_from(in_time).unwrap_or(MOST).clamp(LEAST, MOST)

@@ -29,7 +29,7 @@ pub enum Effect {
         run: Run,
         signal: i32,
     },
-    /// For the watchers of this job.
+    /// A change of a job, for its watchers.
     Announce(JobChange),
     LauncherAnswer {
         ticket: Ticket,

@@ -4,6 +4,8 @@ use rms_api::refusal::Refusal;
 use rms_model::job::TaskCount;
 use rms_model::{Execution, Work, pattern};
 
+/// Checks what is to be executed.
+///
 /// # Errors
 /// What is missing, malformed or too long.
 pub(crate) fn check(execution: &Execution) -> Result<(), Refusal> {
@@ -77,6 +79,8 @@ fn has_no_nul(text: &str) -> bool {
     !text.contains('\0')
 }
 
+/// Checks the length of a text.
+///
 /// # Errors
 /// The text is longer than allowed.
 pub(crate) fn too_large(what: &'static str, size: usize, max: usize) -> Result<(), Refusal> {

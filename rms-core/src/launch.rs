@@ -1,4 +1,4 @@
-//! What each node should be doing, and who is told of it when.
+//! Computes what each node should run, and sends it to the agents.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Context {
         }));
     }
 
-    /// Everything a node should be doing.
+    /// Returns the desired state of a node.
     pub(crate) fn desired(&mut self, node: NodeId) -> Desired {
         let entry = &self.state().nodes()[&node];
         let generation = entry.generation;
@@ -39,7 +39,7 @@ impl Context {
         for job in holders {
             let Some(started) = self.state().jobs()[&job].started() else { continue };
             let is_over = started.shares.get(&node).is_none_or(|share| *share == Share::Ended);
-            // Its mates have yet to leave its CPUs.
+            // Its mates have not left its CPUs yet.
             if is_over || self.state().awaits_cpus(job, node) {
                 continue;
             }
@@ -47,7 +47,7 @@ impl Context {
             let settings = self.state().settings();
             let patience = if started.has_released(node) { settings.exit_grace } else { Span::ZERO };
             let aim = if is_to_end { Aim::End { patience, grace: settings.kill_grace } } else { Aim::Run };
-            // A node that it has freed is none of the launch's any more, and is only to end.
+            // A node that the job has freed is not part of the launch any more; it only has to end the job there.
             let node_idx = started.nodes.iter().position(|held| *held == node).unwrap_or(0) as u32;
             let run = self.state().jobs()[&job].run;
             jobs.push(DesiredJob { job, run, aim, launch: self.launch(job), node_idx });
@@ -73,7 +73,7 @@ impl Context {
             grace: self.state().settings().kill_grace,
             nodes,
             generation: started.generation(),
-            // Who has announced stages negotiates for itself, too (000).
+            // An application that announced stages negotiates for itself, too (000).
             on_resize: spec
                 .malleable
                 .as_ref()
@@ -89,10 +89,11 @@ impl Context {
         launch
     }
 
-    /// The supervisors let an evolving application wait for late stages, as long as it may; the server knows its end.
+    /// Returns the wall time for the supervisors. It lets an evolving application wait for late stages: only the server
+    /// knows its exact end.
     fn longest_wall(&self, entry: &Job, started: &Started) -> Span {
         let wall = entry.wall_of_work().expect("it has started");
-        // Each stage may be late by a grace, and a node that is out of reach then is not told.
+        // Each stage may be late by one grace period, and nodes that are unreachable then are not told.
         let longest = started.evolved.as_ref().map(|evolved| {
             let graces = evolved.course.legs.iter().skip(1).map(|_| self.late_grace());
             let longest = evolved.course.latest_end().since(started.at);
@@ -101,12 +102,12 @@ impl Context {
         longest.map_or(wall, |longest| longest.min(self.state().settings().max_wall).max(wall))
     }
 
-    /// The nodes with their blocks of tasks, the first nodes taking one more where it does not divide.
+    /// Returns the nodes with their blocks of tasks; the first nodes get one more if the tasks do not divide evenly.
     pub(crate) fn nodes(&self, job: &Job, started: &Started) -> Vec<LaunchNode> {
         let mut first_task = 0;
         let mut nodes = Vec::with_capacity(started.nodes.len());
         let spec = &job.spec;
-        // Whoever asked for all cores has the node without a grant, and its agent treats it as all others.
+        // A job that requested all cores has the node without a grant; its agent is sent one like for any other job.
         let all_cores = |known: &Node| {
             let Constraint { memory, devices, .. } = constraint_of(spec, &started.request);
             let shares = self.state().is_shared(known.cluster) && !takes_whole_nodes(spec) && devices.is_empty();
@@ -145,7 +146,7 @@ impl Context {
         nodes
     }
 
-    /// Sends every connected node its whole desired state if that has changed.
+    /// Sends every connected node its desired state if it has changed.
     pub(crate) fn send_desired_states(&mut self, step: &mut Step) {
         if !self.config.tells_anyone {
             self.bumped.clear();
@@ -165,13 +166,13 @@ impl Context {
         }
     }
 
-    /// Sends the whole desired state to a node that has just connected, whatever it was sent before.
+    /// Marks a node that has just connected to be sent its desired state, whatever it was sent before.
     pub(crate) fn resend(&mut self, node: NodeId) {
         self.sent.remove(&node);
         self.bumped.insert(node);
     }
 
-    /// Forgets what belongs to a connection that is gone.
+    /// Forgets what was sent over a connection that is closed.
     pub(crate) fn forget_sent(&mut self, node: NodeId) {
         self.sent.remove(&node);
     }

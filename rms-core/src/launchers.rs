@@ -76,7 +76,7 @@ impl Launchers<'_> {
         }
     }
 
-    /// 001: subscribe.
+    /// Creates an application for a launcher (001: subscribe).
     fn subscribe(
         &mut self,
         now: Time,
@@ -151,7 +151,7 @@ impl Launchers<'_> {
         Ok(())
     }
 
-    /// Attaches a launcher to its application again.
+    /// Attaches a launcher to its application again, after a restart or a lost connection.
     fn attach(&mut self, now: Time, before: &mut Step, step: &mut Step, job: JobId) -> Result<LauncherAnswer, Refusal> {
         let entry = &self.jobs.state().jobs()[&job];
         if let Phase::Ghost(_) = &entry.phase {
@@ -265,7 +265,7 @@ impl Launchers<'_> {
         Ok(LauncherAnswer::Done)
     }
 
-    /// 001: done.
+    /// Handles a launcher's report that its application is done (001: done).
     fn finish(
         &mut self,
         now: Time,
@@ -276,7 +276,7 @@ impl Launchers<'_> {
     ) -> Result<LauncherAnswer, Refusal> {
         let outcome = if code == 0 { Outcome::Completed } else { Outcome::Failed { code } };
         match &self.jobs.state().jobs()[&job].phase {
-            // It withdraws, whichever of its requests the tag names.
+            // Before the start this is a withdrawal, whichever of its requests the tag names.
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.jobs.done(now, step, job, outcome),
             Phase::Started(_) => {
                 self.granted(job, tag)?;

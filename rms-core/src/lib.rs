@@ -1,8 +1,8 @@
 //! Every decision of the server and of a node, without clock, threads, files or sockets.
 //!
-//! [`Rms`] is the whole server: an [`Event`] enters, a [`Step`] of [`Fact`]s and effects leaves, and
-//! [`Step::commit`] is the only door to the effects: facts are durable first. [`NodeLoop`] is the same
-//! for one node. The simulator and the production programs run exactly this code.
+//! [`Rms`] is the whole server: it takes an [`Event`] and returns a [`Step`] of [`Fact`]s and effects. [`Step::commit`]
+//! releases the effects only after the facts are durable. [`NodeLoop`] is the same for one node. The simulator and the
+//! production programs run exactly this code.
 
 mod access;
 mod admin;

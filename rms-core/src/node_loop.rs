@@ -1,8 +1,8 @@
-//! The loop of a node, without I/O: takes in events and returns orders.
+//! The loop of a node, without I/O: takes events and returns orders.
 //!
-//! It decides which supervisor serves which job, what is owed to whom, and what it means that a supervisor, the agent, the
-//! spawner or the node has died. Whoever drives it puts in what happens by [`NodeLoop::take`], asks for
-//! [`NodeLoop::next_timer`] and calls [`NodeLoop::on_time`] then, and does what [`NodeLoop::orders`] says.
+//! It decides which supervisor serves which job, which peer is told what, and what the death of a supervisor, the
+//! agent, the spawner or the node means. The driver passes events to [`NodeLoop::take`], calls [`NodeLoop::on_time`]
+//! when [`NodeLoop::next_timer`] is due, and carries out what [`NodeLoop::orders`] returns.
 
 mod growth;
 mod health;
@@ -26,7 +26,7 @@ pub use self::message::{Disk, ExecutionId, Growth, Inbound, JobOrder, Look, Made
 pub use self::remains::{Entry, LostReason, SpoolEntry, SpoolState};
 use self::seats::Seats;
 
-/// One node.
+/// The supervisors and jobs of one node.
 #[derive(Debug)]
 pub struct NodeLoop {
     agent: Agent,
@@ -35,46 +35,46 @@ pub struct NodeLoop {
     spawner: Spawner,
     is_linked: bool,
     growth_requests: GrowthRequests,
-    /// When questions that no server has answered time out.
+    /// When requests that no server has answered time out.
     question_timeouts: BTreeMap<u64, Time>,
-    /// Forgotten executions, and how long their streams are kept.
+    /// Forgotten executions, with the time until which their streams are kept.
     lingering: BTreeMap<ExecutionId, Time>,
-    /// Jobs that start once the streams of another job with the same number are removed.
+    /// Jobs that start once the streams of another job with the same number have been removed.
     delayed: BTreeMap<ExecutionId, DesiredJob>,
     health: NodeHealth,
-    /// The trouble that was last reported to the server.
+    /// The trouble last reported to the server.
     reported_trouble: Option<String>,
-    /// When the disk is looked at next; none while that is being done.
+    /// When the disk is checked next; `None` during a check.
     look_at: Option<Time>,
-    /// The look that is under way has begun before a start failed.
+    /// The check in progress began before a start failed.
     is_look_stale: bool,
-    /// A start has failed, and it is not known yet whether that was the disk: reports of that wait.
+    /// A start has failed, and a check must show whether that was the disk: reports of failed starts wait for it.
     has_fault: bool,
     unstarted: Vec<JobReport>,
     out: Vec<Outbound>,
 }
 
-/// What is kept of an execution.
+/// What is kept about an execution.
 #[derive(Debug)]
 struct LocalJob {
     stay: Stay,
     told: Told,
     is_streamed: bool,
     has_ended: bool,
-    /// It was told that it breaks a rule.
+    /// It was told that it violates a rule.
     is_violated: bool,
-    /// How it is to end, which a supervisor that dies may not have heard.
+    /// The order to end it, which a supervisor that died may not have received.
     stop: Option<JobOrder>,
-    /// It is being looked what became of it, for this reason.
+    /// Its spool entry is being examined, for this reason.
     examined: Option<ExamineReason>,
 }
 
 /// Why the spool entry of an execution is examined.
 #[derive(Debug)]
 enum ExamineReason {
-    /// Its supervisor is gone, of which this is left.
+    /// Its supervisor is gone; what is left of that is under this name.
     Gone { seat: String },
-    /// Another supervisor has it.
+    /// Another supervisor serves it.
     AlreadyThere,
 }
 
@@ -82,22 +82,22 @@ enum ExamineReason {
 enum Spawner {
     Starting,
     Running,
-    /// Until then.
+    /// The time of the next try.
     Down(Time),
 }
 
-/// How often a node looks at its disk. A second's output of a job fills none that is not nearly full.
+/// How often a node checks its disk. The output of a job in one second fills only a disk that is nearly full.
 const LOOK_INTERVAL: Span = Span::from_secs(1);
-/// A spawner that dies again and again is a broken installation; the pause keeps that from burning a CPU.
+/// A spawner that dies repeatedly means a broken installation; the pause keeps restarts from burning a CPU.
 const SPAWNER_PAUSE: Span = Span::from_secs(1);
-/// A server that is restarted is back sooner.
+/// A restarted server is back sooner.
 const SERVER_TIMEOUT: Span = Span::from_secs(10);
-/// The streams of an ended job are kept so long for a client that has lost its way to them.
+/// How long the streams of an ended job are kept for a client that has lost its connection to them.
 const LINGER: Span = Span::from_secs(600);
 
 impl NodeLoop {
-    /// Of a node whose spool is called so, with `n_warm` supervisors that wait for jobs. Names of seats begin with
-    /// `seat_prefix`, which no earlier agent had. The first to be taken is [`Inbound::Found`].
+    /// Creates the loop of a node with this spool and `n_warm` idle supervisors. The names of seats begin with
+    /// `seat_prefix`, which no earlier agent used. The first event must be [`Inbound::Found`].
     pub fn new(seat_prefix: String, n_warm: usize, spool: String) -> NodeLoop {
         NodeLoop {
             agent: Agent::new(),
@@ -119,17 +119,17 @@ impl NodeLoop {
         }
     }
 
-    /// What is to be done, in this order.
+    /// Takes the orders, in the sequence in which to carry them out.
     pub fn orders(&mut self) -> Vec<Outbound> {
         std::mem::take(&mut self.out)
     }
 
-    /// What a supervisor serves.
+    /// Returns the execution that a supervisor serves.
     pub fn serves(&self, seat: &str) -> Option<ExecutionId> {
         self.seats.serves(seat)
     }
 
-    /// When [`on_time`](NodeLoop::on_time) is to be called if nothing happens.
+    /// Returns when to call [`on_time`](NodeLoop::on_time) if no event arrives.
     pub fn next_timer(&self) -> Option<Time> {
         let respawn = match self.spawner {
             Spawner::Down(until) => Some(until),
@@ -139,7 +139,7 @@ impl NodeLoop {
         [self.look_at, respawn, timeouts].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     pub fn on_time(&mut self, now: Time) {
         if self.look_at.is_some_and(|at| at <= now) {
             self.look();
@@ -157,7 +157,7 @@ impl NodeLoop {
         }
     }
 
-    /// Something happened. `now` never goes back.
+    /// Handles an event. `now` must not decrease.
     pub fn take(&mut self, now: Time, inbound: Inbound) {
         match inbound {
             Inbound::Found(found) => self.found(now, found),
@@ -183,7 +183,7 @@ impl NodeLoop {
                 }
             }
             Inbound::SpawnerGone => {
-                // Idle supervisors have gone with it; those with jobs have not.
+                // Idle supervisors ended with it; those with jobs did not.
                 self.spawner = Spawner::Down(now + SPAWNER_PAUSE);
                 self.seats.spawner_gone(&mut self.out);
             }
@@ -272,7 +272,7 @@ impl NodeLoop {
         self.out.push(Outbound::Hello { report: self.agent.full_report(), trouble: self.reported_trouble.clone() });
         let asks = self.growth_requests.all().map(|(seq, question)| Outbound::Ask { seq, question: question.clone() });
         self.out.extend(asks);
-        // For a server that does not know yet that a hello may say so; and that a node is well again no hello says.
+        // Servers of older versions ignore the trouble in a hello; and no hello says that the node works again.
         self.out.push(Outbound::Trouble(self.reported_trouble.clone()));
         self.handle_agent_event(now, AgentEvent::LinkUp);
     }
@@ -297,11 +297,11 @@ impl NodeLoop {
                 AgentEffect::Kill { job, run } => self.stop(now, (job, run), JobOrder::Kill),
                 AgentEffect::Forget { job, run } => self.forget(now, (job, run)),
                 AgentEffect::Report(report) if self.is_linked => self.out.push(Outbound::Report(report)),
-                // The hello will say it.
+                // The next hello includes it.
                 AgentEffect::Report(_) => {}
             }
         }
-        // Together, so that none of the supervisors that were freed is ended while one of these jobs needs it.
+        // Assigned together, so that no supervisor just freed is ended while one of these jobs needs it.
         if has_starts {
             self.assign_seats();
         }
@@ -309,10 +309,10 @@ impl NodeLoop {
 
     fn start(&mut self, desired: DesiredJob) {
         let execution = (desired.job, desired.run);
-        // It may have left this node and come again: what was kept for followers is replaced.
+        // The job may have left this node and come back: what was kept for followers is replaced.
         let was_kept = self.lingering.remove(&execution).is_some();
         if was_kept && self.jobs.get(&execution).is_some_and(|local| local.stay.submitted != desired.launch.submitted) {
-            // Nobody may read the streams of the one as those of the other.
+            // The streams of one job must not be read as those of another.
             self.drop_job(execution);
             self.remove_entry(execution);
             self.delayed.insert(execution, desired);
@@ -357,7 +357,7 @@ impl NodeLoop {
     fn seat_made(&mut self, now: Time, seat: String, made: Result<Made, String>) {
         match made {
             Ok(made) if self.seats.made(&seat, made) => {}
-            // It came from a spawner that is gone, and goes with it.
+            // Its spawner is gone, so this supervisor ends, too.
             Ok(_) => self.out.push(Outbound::EndSeat { seat, with_folder: true }),
             Err(reason) => {
                 let is_expected = self.seats.not_made(&seat);
@@ -377,7 +377,7 @@ impl NodeLoop {
         let Some(gone) = self.seats.gone(&seat) else { return };
         if let Some(before) = gone.cleared {
             let is_needed = self.jobs.get(&before).is_some_and(|local| !local.has_ended);
-            // Somebody may have taken its name again.
+            // Another supervisor may have taken its name.
             if !is_needed || self.seats.seat_of(before).is_none() {
                 self.remove_entry(before);
             }
@@ -388,7 +388,7 @@ impl NodeLoop {
         };
         self.out.push(Outbound::Detach { job, run });
         match self.jobs.get(&(job, run)) {
-            // It left before it read that it is forgotten.
+            // It ended before it read the order to forget.
             None => {
                 self.remove_entry((job, run));
                 self.out.push(Outbound::EndSeat { seat, with_folder: false });
@@ -413,14 +413,14 @@ impl NodeLoop {
         let is_earlier = remains.is_before(local.stay);
         let meaning = match (remains.meaning(), &why) {
             (_, _) if is_earlier => SpoolState::Nothing,
-            // It closed its connection, or nobody could parse what it said.
+            // It closed its connection, or sent something that cannot be parsed.
             (SpoolState::Alive, ExamineReason::Gone { .. }) => SpoolState::Vanished(LostReason::SupervisorKilled),
             (SpoolState::Forgotten, _) => SpoolState::Vanished(LostReason::EntryDamaged),
             (meaning, _) => meaning,
         };
         let is_gone = matches!(why, ExamineReason::Gone { .. });
         if let ExamineReason::Gone { seat } = why {
-            // Its folder has the name of the execution, unless that was killed before it had begun.
+            // Its folder has the name of the execution, unless it was killed before the execution began.
             self.out.push(Outbound::EndSeat { seat, with_folder: meaning == SpoolState::Nothing });
         }
         match meaning {
@@ -438,7 +438,7 @@ impl NodeLoop {
         self.assign_seats();
     }
 
-    /// No supervisor has begun it, so another one may; unless it was to end meanwhile.
+    /// Queues an execution again that no supervisor has begun, unless it is to end.
     fn wait_again(&mut self, now: Time, execution: ExecutionId, is_first: bool) {
         let is_to_end = self.jobs.get(&execution).is_some_and(|local| local.stop.is_some());
         match is_to_end {
@@ -447,7 +447,7 @@ impl NodeLoop {
         }
     }
 
-    /// A supervisor that an earlier agent has made serves it.
+    /// Uses the supervisor of an earlier agent that serves the execution.
     fn adopt(&mut self, execution: ExecutionId, remains: &SpoolEntry) {
         let Some(entry) = &remains.entry else { return };
         let (job, run) = execution;
@@ -492,7 +492,7 @@ impl NodeLoop {
         self.out.push(Outbound::Begun { job, run });
     }
 
-    /// The server has the result. The streams of a followed job stay for a while.
+    /// Forgets an execution whose result the server has. The streams of a followed job are kept for a while.
     fn forget(&mut self, now: Time, execution: ExecutionId) {
         let (job, run) = execution;
         let Some(local) = self.jobs.get(&execution) else { return self.remove_entry(execution) };
@@ -532,7 +532,7 @@ impl NodeLoop {
                 Some(question) if self.is_linked => {
                     self.out.push(Outbound::Ask { seq: own_seq, question: question.clone() });
                 }
-                // Without a server, ranks are not kept waiting for long.
+                // Without a server, ranks must not wait long.
                 Some(_) | None => drop(self.question_timeouts.entry(own_seq).or_insert(now + SERVER_TIMEOUT)),
             },
             Err(result) => self.tell((job, run), JobOrder::Growth { seq, result }),
@@ -584,7 +584,8 @@ impl NodeLoop {
         }
     }
 
-    /// A start has failed for no reason of the job. Whether that is the disk, the server is to hear before it hears of the job.
+    /// Handles a failed start that was not the job's fault. The server must hear whether it was the disk before it
+    /// hears of the job.
     fn fault(&mut self, now: Time, reason: &str) {
         self.health.start_failed(reason, now);
         self.report_health();
@@ -610,12 +611,12 @@ impl LocalJob {
     }
 }
 
-/// Returns the report of a job of which nothing is known but that it was started.
+/// Returns the report of a job that has only been started.
 fn starting_report((job, run): ExecutionId) -> JobReport {
     JobReport { job, run, status: JobStatus::Starting }
 }
 
-/// Takes out what is due.
+/// Removes and returns the keys that are due.
 fn take_due<K: Copy + Ord>(timers: &mut BTreeMap<K, Time>, now: Time) -> Vec<K> {
     let due: Vec<K> = timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
     timers.retain(|key, _| !due.contains(key));

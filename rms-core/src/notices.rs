@@ -1,4 +1,4 @@
-//! What launchers are told without asking: first views, starts and ends.
+//! Notices that launchers are sent unasked: first views, starts and ends.
 
 use rms_api::subscription::{Grant, GrantedNode, Notice};
 use rms_model::{JobId, Outcome, Time};
@@ -15,7 +15,7 @@ impl Context {
         }
     }
 
-    /// 001: startNotify.
+    /// Tells a launcher that its application starts (001: startNotify).
     pub(crate) fn tell_start(&mut self, step: &mut Step, job: JobId) {
         let entry = &self.state().jobs()[&job];
         if entry.launcher.is_none() {
@@ -58,7 +58,7 @@ impl Context {
         })
     }
 
-    /// The application has left; what is known of its launcher is forgotten.
+    /// Tells a launcher that its application has ended, and forgets what is known of the launcher.
     pub(crate) fn tell_end(&mut self, step: &mut Step, job: JobId, has_launcher: bool, outcome: &Outcome) {
         if has_launcher {
             step.order(Effect::Notify { job, notice: Notice::Ended { outcome: outcome.clone() } });

@@ -1,7 +1,7 @@
-//! The plan that readers are shown: one for all of them, kept for a while, so that who reads makes nobody else wait.
+//! The plan shown to readers: shared by all of them and cached for a while, so that queries delay nothing else.
 //!
-//! What a reader is told of a job's state is always true now; when the job would start is as of that plan. Of a job that
-//! has changed since, it says nothing, and what has started, ended or gone is not asked of it.
+//! Readers always see a job's present state; its estimated start is as of the plan. The plan has no estimate for a job
+//! that has changed since, and is not consulted for jobs that have started or ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::state::job::Job;
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) plan: Arc<Plan>,
-    /// Where each application is among the placements, but those that have changed since.
+    /// The index of each application in the placements, except for those that have changed since.
     places: BTreeMap<JobId, usize>,
-    /// Nothing has changed since.
+    /// Whether no fact was recorded since the plan was made.
     pub(crate) is_current: bool,
-    /// What holds each cluster, once somebody has asked for that.
+    /// The holders of each cluster, computed when first queried.
     pub(crate) layers: Option<Arc<Vec<ClusterView>>>,
 }
 
-/// Up to so many jobs, waiting and running, a plan takes no longer than the rest of an answer: each reader gets a new
-/// one.
+/// With at most this many jobs, waiting and running, a plan takes no longer than the rest of an answer: it is not
+/// cached.
 const UNCACHED_JOBS: usize = 100;
-/// How long a plan is cached for each [`JOBS_PER_CACHE_TIME`]:
+/// How long a plan is cached for each [`JOBS_PER_CACHE_TIME`].
 const CACHE_TIME: Span = Span::from_secs(1);
-/// with more jobs proportionally longer, so that readers take a bounded share of the time.
+/// The cache time is proportional to the number of jobs, so that queries take a bounded share of the time.
 const JOBS_PER_CACHE_TIME: usize = 10_000;
 
 impl Published {
@@ -39,7 +39,7 @@ impl Published {
         Published { plan, places, is_current: true, layers: None }
     }
 
-    /// Returns whether the plan is still fresh enough to answer by.
+    /// Returns whether the plan is recent enough to answer from.
     pub(crate) fn is_fresh(&self, state: &State, now: Time) -> bool {
         let n_jobs = self.plan.placements.len() + state.n_holding();
         if n_jobs <= UNCACHED_JOBS {
@@ -49,11 +49,11 @@ impl Published {
         now < self.plan.now + Span::from_millis(kept)
     }
 
-    /// A fact passes. False if nothing of the plan can be shown any more.
+    /// Handles a recorded fact. Returns false if the plan may not be shown any more.
     pub(crate) fn survives(&mut self, fact: &Fact) -> bool {
         self.is_current = false;
         match fact {
-            // They turn everything over, or what the plan names is there no more; and they are rare.
+            // They change the whole plan, or remove what it names; and they are rare.
             Fact::SettingChanged { .. }
             | Fact::NodeAdminChanged { .. }
             | Fact::NodeRemoved { .. }
@@ -67,7 +67,7 @@ impl Published {
                 self.places.remove(job);
                 true
             }
-            // Of waiting jobs they change nothing that was planned with; what they change else is told as it is now.
+            // They change nothing that waiting jobs were planned with; everything else is shown as it is now.
             Fact::ClusterAdded { .. }
             | Fact::DepthChosen { .. }
             | Fact::NodeJoined { .. }
@@ -126,17 +126,17 @@ impl Published {
         }
     }
 
-    /// Where a job that waits is among the placements; `None` if it was not looked at as it is now.
+    /// Returns the index of a waiting job in the placements; `None` if the plan does not have it as it is now.
     pub(crate) fn place(&self, job: JobId, entry: &Job) -> Option<usize> {
         self.places.get(&job).copied().filter(|_| entry.is_queued())
     }
 
-    /// What the plan says of a job that waits.
+    /// Returns what the plan decided for a waiting job.
     pub(crate) fn placed(&self, job: JobId, entry: &Job) -> Option<&Placed> {
         self.place(job, entry).map(|idx| &self.plan.placements[idx].outcome)
     }
 
-    /// When a job that waits would start; that it should have started by now does not make it the past.
+    /// Returns when a waiting job would start: not before now, as the plan may be older than its estimate.
     pub(crate) fn estimate(&self, job: JobId, entry: &Job, now: Time) -> Option<Time> {
         self.placed(job, entry)?.estimate(self.plan.now).map(|at| at.max(now))
     }

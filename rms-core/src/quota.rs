@@ -1,4 +1,4 @@
-//! Bounds what one user may bring into the system: jobs, bytes, and submits in a time. Admins have no such bounds.
+//! Bounds what one user may bring into the system: jobs, bytes, and submits per second. Admins have no such bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ struct LeakyBucket {
 }
 
 impl LeakyBucket {
-    /// Takes `n_submits` more where `rate`, at least 1, are allowed in a second, or says how long to wait first. One that is larger
-    /// than the bucket is taken when the bucket is empty.
+    /// Adds `n_submits`, with `rate`, at least 1, allowed per second; otherwise returns how long to wait first. A batch
+    /// that is larger than the bucket is accepted when the bucket is empty.
     fn take(&mut self, now: Time, rate: u32, n_submits: u64) -> Result<(), Span> {
         let rate = u64::from(rate);
         let elapsed = u64::try_from(now.since(self.at).as_millis()).unwrap_or(0);
@@ -44,7 +44,7 @@ const BURST_SECS: u64 = 60;
 /// This many bytes of script and environment count as one more submit.
 const BYTES_OF_A_SUBMIT: u64 = 4096;
 
-/// Most users whose rate is remembered; then those with an empty bucket are forgotten.
+/// The most users whose rates are remembered; beyond that, those with an empty bucket are forgotten.
 const MAX_BUCKETS: usize = 10_000;
 
 /// The recent submit rates of users.
@@ -52,7 +52,7 @@ const MAX_BUCKETS: usize = 10_000;
 pub(crate) struct SubmitRates(BTreeMap<Owner, LeakyBucket>);
 
 impl SubmitRates {
-    /// One more submit of this user, successful or not.
+    /// Counts one more submit of this user, successful or not.
     ///
     /// # Errors
     /// The user submits too fast.
@@ -83,7 +83,7 @@ impl SubmitRates {
     }
 }
 
-/// One more job of this user.
+/// Checks whether the user may have one more job.
 ///
 /// # Errors
 /// The user has too many jobs, or they take too much space.
@@ -100,7 +100,7 @@ pub(crate) fn check_quota(state: &State, who: &Identity, spec: &JobSpec) -> Resu
     check_bytes(state, who, &spec.execution.work, &spec.execution.environment)
 }
 
-/// What a job of this user is to execute, whether it comes with the job or later.
+/// Checks the size of what a job is to execute, whether it comes with the job or later.
 ///
 /// # Errors
 /// The user's jobs would take too much space.
@@ -121,7 +121,7 @@ pub(crate) fn check_bytes(
     Ok(())
 }
 
-/// Slices that one more launcher of this user looks for: each that differs costs every pass.
+/// Checks the slices for which one more launcher of this user looks: each distinct one costs every pass.
 ///
 /// # Errors
 /// The user's launchers look for too many slices.

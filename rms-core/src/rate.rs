@@ -1,26 +1,26 @@
-//! Bounds how often somebody may call, in the core's own time.
+//! Bounds how often a client may call, by the core's time.
 
 use rms_model::Time;
 
-/// The calls of one caller in the present second, and since when there are too many.
+/// The calls of one client in the current second, and for how long there have been too many.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallRate {
     second: i64,
     n_calls: u32,
-    /// Seconds without a pause in which there were too many.
+    /// The number of consecutive seconds with too many calls.
     n_exceeded: u32,
 }
 
-/// What is to become of a call.
+/// The decision about a call.
 pub(crate) enum RateDecision {
     Allowed,
     Refused,
-    /// It has been told often enough.
+    /// There were too many calls for too long: the application is ended.
     Ended,
 }
 
 impl CallRate {
-    /// One more call, where `most` are allowed in a second.
+    /// Counts one more call; `most` are allowed per second.
     pub(crate) fn call(&mut self, now: Time, most: u32) -> RateDecision {
         let second = now.as_secs();
         if second != self.second {
@@ -39,7 +39,7 @@ impl CallRate {
     }
 }
 
-/// Far more than a launcher that answers each change of its view at once has reason for.
+/// Far more than a launcher needs that answers each change of its view at once.
 pub(crate) const MAX_CALLS: u32 = 100;
-/// Seconds in a row above the rate, after which the application is ended.
+/// Consecutive seconds above the rate, after which the application is ended.
 pub(crate) const MAX_SECONDS_EXCEEDED: u32 = 5;

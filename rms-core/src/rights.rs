@@ -1,4 +1,4 @@
-//! Who may do what to which jobs, and what a call names.
+//! Decides who may do what to which jobs, and resolves what a call names.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::state::job::Job;
 
 pub(crate) fn selected(state: &State, who: &Identity, select: &Select) -> Result<Vec<JobId>, Refusal> {
     match select {
-        // Each once: an answer may bring a whole script for each.
+        // Each job once: an answer may contain a whole script for each.
         Select::Ids(jobs) => {
             let mut seen = BTreeSet::new();
             Ok(jobs.iter().copied().filter(|job| seen.insert(*job)).collect())
@@ -35,7 +35,7 @@ pub(crate) fn may_touch(state: &State, who: &Identity, job: JobId) -> Result<(),
     Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() })
 }
 
-/// Scripts, environments and streams belong to the owner, and to admins.
+/// Returns whether the client may see scripts, environments and streams: only the owner and admins may.
 pub(crate) fn may_see_secrets(who: &Identity, entry: &Job) -> bool {
     match who.role {
         Role::Admin => true,
@@ -44,7 +44,7 @@ pub(crate) fn may_see_secrets(who: &Identity, entry: &Job) -> bool {
     }
 }
 
-/// Each once, however often it is named.
+/// Returns the named nodes, each once.
 pub(crate) fn nodes_named(state: &State, names: &[String]) -> Result<BTreeSet<NodeId>, Refusal> {
     if names.is_empty() {
         return Err(Refusal::Malformed("name at least one node"));
@@ -70,7 +70,7 @@ pub(crate) fn wrong_state(job: JobId, state: &'static str, hint: &'static str) -
     Refusal::WrongState { job, state, hint }
 }
 
-/// Users may step back in the queue; only an admin may let a job go first.
+/// Checks a priority: users may lower theirs, only an admin may raise one above 0.
 pub(crate) fn check_priority(who: &Identity, priority: i32) -> Result<(), Refusal> {
     if priority > 0 && who.role != Role::Admin {
         return Err(not_allowed(who, "raise a priority above 0", "an admin may; users may lower theirs"));

@@ -86,7 +86,8 @@ impl Rms {
         let is_of_tomorrow = |entry: &Job| matches!(&entry.phase, Phase::Ghost(ghost) if ghost.done_at > now);
         let holding = context.state().holding().filter(|(_, entry)| is_of_tomorrow(entry));
         for job in holding.map(|(job, _)| job).collect::<Vec<_>>() {
-            // How much of its delay is left is unknown; it must not stay until that day.
+            // The clock was set back, so how much of the delay is left is unknown; the ghost must not stay until the
+            // old date.
             context.expire_ghost(&mut step, job);
         }
         let is_of_tomorrow = |node: &NodeId| context.state().nodes()[node].ghost.is_some_and(|ghost| ghost.from > now);
@@ -99,7 +100,7 @@ impl Rms {
         step
     }
 
-    /// Handles an event. `now` never goes back.
+    /// Handles an event. `now` must not decrease.
     pub fn handle(&mut self, now: Time, event: Event) -> Step {
         let mut step = Step::default();
         match event {
@@ -175,7 +176,7 @@ impl Rms {
         self.context.estimates(now)
     }
 
-    /// Returns the widest walk over the queue whose duration has not been reported yet.
+    /// Returns the latest walk over the queue whose duration has not been reported yet.
     pub fn walk(&self) -> Option<Walk> {
         self.context.walks.latest
     }

@@ -1,9 +1,9 @@
-//! The loop around the core, without I/O: takes in events, says what to write, and once that is durable, what to send
+//! The loop around the core, without I/O: takes events, decides what to write, and once that is durable, what to send
 //! to whom.
 //!
-//! Whoever drives it puts a batch in by [`ServerLoop::take`], ends it by [`ServerLoop::turn`], writes what [`ServerLoop::write`] says,
-//! tells how that went by [`ServerLoop::written`], and brings what [`ServerLoop::sends`] says to whom it concerns. Peers are numbers
-//! here; which connection is behind one, only the driver knows.
+//! The driver passes a batch of events to [`ServerLoop::take`] and ends it with [`ServerLoop::turn`]. It writes what
+//! [`ServerLoop::write`] returns, reports the outcome to [`ServerLoop::written`], and sends what [`ServerLoop::sends`]
+//! returns. Peers are numbers here; only the driver knows their connections.
 
 mod bindings;
 mod gate;
@@ -27,24 +27,24 @@ use self::gate::Gate;
 pub use self::message::{AgentAsk, ChannelId, Denial, Failing, Found, Inbound, LinkId, Outbound};
 use self::routes::{Caller, Routes};
 
-/// The core, with the callers that wait for it and the state of the disk.
+/// The core, the callers that wait for it, and the state of the disk.
 #[derive(Debug)]
 pub struct ServerLoop {
     rms: Rms,
-    /// Everything since the last write that succeeded. While the disk fails it grows by what agents report only, which their
-    /// jobs bound: calls are refused and nothing is started.
+    /// Everything since the last successful write. While the disk fails, calls are refused and nothing is started, so
+    /// it grows only by the reports of agents, which their jobs bound.
     pending: Step,
     gate: Gate,
     routes: Routes,
-    /// Callers that want the state of jobs as soon as it is durable.
+    /// Callers that are sent the state of these jobs once it is durable.
     lookups: Vec<(Ticket, Vec<JobId>)>,
-    /// The last batch is over, and none has begun: there is nothing that waits for a turn.
+    /// Whether the last batch has ended and no event was taken since.
     is_between_batches: bool,
     is_writing: bool,
 }
 
 impl ServerLoop {
-    /// Around a core, with what it has made true that is not durable yet.
+    /// Wraps `rms`; `pending` holds what it has decided that is not durable yet.
     pub fn new(rms: Rms, pending: Step) -> ServerLoop {
         let is_between_batches = pending.is_empty();
         ServerLoop {
@@ -62,52 +62,52 @@ impl ServerLoop {
         self.rms.state()
     }
 
-    /// What agents, callers and watchers are told from now on, in this order; none of it makes the driver wait.
+    /// Takes the output for agents, callers and watchers, in the order in which to send it. Sending must not block.
     pub fn sends(&mut self) -> Vec<Outbound> {
         std::mem::take(&mut self.routes.out)
     }
 
-    /// Why nothing can be made durable now.
+    /// Returns why nothing can be made durable now.
     pub fn failure(&self) -> Option<&Failing> {
         self.gate.failure()
     }
 
-    /// Why no new work can be taken in now: the disk fails, or is full but for a reserve.
+    /// Returns why no new work can be accepted now: the disk fails, or only a reserve is left on it.
     pub fn shortage(&self) -> Option<&Failing> {
         self.gate.shortage()
     }
 
-    /// Whether something has come about that is not durable.
+    /// Returns whether anything that was decided is not durable yet.
     pub fn is_behind(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Does the outcome of a write have to come before anything else?
+    /// Returns whether a write is in progress; its outcome must be reported before anything else.
     pub fn is_writing(&self) -> bool {
         self.is_writing
     }
 
-    /// The widest walk over the queue of whose time nobody has told yet, by [`Inbound::PassTook`].
+    /// Returns the latest walk over the queue whose duration has not been reported by [`Inbound::PassTook`].
     pub fn walk(&self) -> Option<Walk> {
         self.rms.walk()
     }
 
-    /// Who watches under this ticket has left.
+    /// Ends the watch of a watcher that has left.
     pub fn unwatch(&mut self, ticket: Ticket) {
         self.routes.unwatch(ticket);
     }
 
-    /// How many entries there are of who watches which job: those who have left are among them, until that is told.
+    /// Returns the number of pairs of watcher and job; watchers that have left count until [`ServerLoop::unwatch`].
     pub fn n_watches(&self) -> usize {
         self.routes.n_watches()
     }
 
-    /// The channel that speaks for an application as its launcher.
+    /// Returns the channel of an application's launcher.
     pub fn launcher_of(&self, job: JobId) -> Option<ChannelId> {
         self.routes.launchers.channel_of(job)
     }
 
-    /// When the next turn is wanted if nothing happens; a time that is past means at once.
+    /// Returns when the next turn is due if no event arrives; a time in the past means at once.
     pub fn next_turn(&self) -> Option<Time> {
         if self.is_writing {
             return None;
@@ -121,12 +121,12 @@ impl ServerLoop {
         self.gate.next(timer)
     }
 
-    /// When the core wants to be asked next, should the disk take what comes of it.
+    /// Returns when the core's next timer is due, whatever the state of the disk.
     pub fn next_timer(&self) -> Option<Time> {
         self.rms.next_timer()
     }
 
-    /// Something happened. `now` never goes back.
+    /// Handles one inbound message. `now` must not decrease.
     pub fn take(&mut self, now: Time, inbound: Inbound) {
         assert!(!self.is_writing, "how the last write went comes first");
         self.report_orphans(now);
@@ -139,7 +139,7 @@ impl ServerLoop {
             Inbound::CertificateUsed { serial } => self.handle(now, Event::CertificateUsed { serial }),
             Inbound::AgentConnected { name, link, hello, report } => {
                 if self.routes.agent_connected(&name, link) {
-                    // The older link is gone now, whether the newer one will be accepted or not.
+                    // The older link is closed, whether or not the newer one is accepted.
                     self.handle(now, Event::AgentGone { name: name.clone() });
                 }
                 self.handle(now, Event::AgentConnected { name, hello, report });
@@ -162,7 +162,7 @@ impl ServerLoop {
             }
             Inbound::AgentAsked { ticket, name, link, job, run, what } => {
                 if !self.routes.is_current(&name, link) {
-                    // It is being closed, and its agent will ask again over the newer one.
+                    // This link is being closed; the agent repeats the request over the newer one.
                     self.routes.out.push(Outbound::Silence { ticket });
                     return;
                 }
@@ -196,7 +196,7 @@ impl ServerLoop {
         }
     }
 
-    /// The batch is over. It is done, unless there is something to [write](ServerLoop::write).
+    /// Ends the batch. Nothing is left to do unless there is something to [write](ServerLoop::write).
     pub fn turn(&mut self, now: Time) {
         assert!(!self.is_writing, "how the last write went comes first");
         self.report_orphans(now);
@@ -215,13 +215,12 @@ impl ServerLoop {
         self.end_turn();
     }
 
-    /// What is to be written now; how that went comes before anything else.
+    /// Returns what to write now; its outcome must be reported before anything else.
     pub fn write(&self) -> Option<Write<'_>> {
         if self.is_writing { self.pending.write() } else { None }
     }
 
-    /// How the write went, with the reason why not. What could not be written is kept, and written
-    /// again with what comes until then.
+    /// Handles the outcome of the write. After a failure, its facts are kept and written together with later ones.
     pub fn written(&mut self, now: Time, outcome: Result<(), String>) {
         assert!(self.is_writing, "nothing was to be written");
         self.is_writing = false;
@@ -238,17 +237,17 @@ impl ServerLoop {
         self.end_turn();
     }
 
-    /// Whether it is time to look if the disk is full.
+    /// Returns whether to check now if the disk is full.
     pub fn looks_for_space(&self, now: Time) -> bool {
         self.gate.looks_for_space(now)
     }
 
-    /// What was found: why there is to be no new work.
+    /// Records the result of that check: why no new work may be accepted, or `None`.
     pub fn found_space(&mut self, now: Time, shortage: Option<String>) {
         self.gate.found_space(now, shortage);
     }
 
-    /// Takes in new work, or denies it on a full disk; returns whether it was taken in.
+    /// Accepts new work, or denies it while there is a shortage. Returns whether it was accepted.
     fn accept_work(&mut self, now: Time, ticket: Ticket, caller: Caller, event: Event) -> bool {
         let shortage = self.gate.shortage();
         match shortage {
@@ -268,7 +267,7 @@ impl ServerLoop {
         self.pending.merge(step);
     }
 
-    /// Reports the orphans of earlier batches. The core has to hear of those of this batch later.
+    /// Reports the orphans of earlier batches to the core. Those of this batch are reported after it.
     fn report_orphans(&mut self, now: Time) {
         if !self.is_between_batches {
             return;
@@ -287,7 +286,7 @@ impl ServerLoop {
         self.routes.release(effects);
     }
 
-    /// Answers lookups with the present state, unless a failing disk holds it back.
+    /// Answers lookups with the present state, or with the failure of the disk.
     fn end_turn(&mut self) {
         let failure = self.failure().cloned();
         for (ticket, jobs) in std::mem::take(&mut self.lookups) {
@@ -306,7 +305,7 @@ impl ServerLoop {
     }
 }
 
-/// What a job is now; `None` if it is not in the system.
+/// Returns the present state of a job; `None` if it is not in the system.
 fn look_up(state: &State, job: JobId) -> Option<Found> {
     let entry = state.jobs().get(&job)?;
     let outcome = match &entry.phase {

@@ -64,7 +64,7 @@ impl Context {
         self.refit_row(now, job, course, false).or_else(|_| self.refit_row(now, job, course, true))
     }
 
-    /// Does the same on a cluster that is shared by cores, on the nodes that were promised to the job or on new ones.
+    /// As `refit`, on a cluster that is shared by cores: on the nodes that were promised to the job, or on new ones.
     pub(crate) fn refit_row(&self, now: Time, job: JobId, course: &Course, is_new: bool) -> Result<Course, Refusal> {
         let (row, occupied) = row_beside(self.state(), now, job, course, is_new);
         refit_over((occupied, row.len() as u32, row), now, course)

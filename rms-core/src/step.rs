@@ -7,6 +7,8 @@ use crate::state::fact::Fact;
 pub trait Journal {
     type Error;
 
+    /// Appends facts and makes them durable.
+    ///
     /// # Errors
     /// If it returns an error, none of the facts may be considered durable. If it returns `Ok`, all of them survive a
     /// crash of the process and of the machine.
@@ -48,6 +50,8 @@ pub struct Write<'a> {
 }
 
 impl Write<'_> {
+    /// Writes the facts to the journal.
+    ///
     /// # Errors
     /// The journal's error: nothing was written.
     pub fn to<J: Journal>(self, journal: &mut J) -> Result<(), J::Error> {
@@ -64,7 +68,7 @@ impl Step {
         self.effects.push(effect);
     }
 
-    /// Group commit: `later` happened after this.
+    /// Adds a later step, for group commit.
     pub fn merge(&mut self, later: Step) {
         self.facts.extend(later.facts);
         self.effects.extend(later.effects);

@@ -73,7 +73,7 @@ fn trim() {
     unsafe { nix::libc::malloc_trim(0) };
 }
 
-/// Other C libraries return memory by themselves, or not at all.
+/// Returns `None`: other C libraries return memory by themselves, or not at all.
 #[cfg(not(target_env = "gnu"))]
 fn n_retained() -> Option<i64> {
     None

@@ -59,12 +59,12 @@ pub fn issue(
     Ok(key.into_credentials(&chain, authority.ca_pem())?)
 }
 
-/// The server's identity in its own certificate.
+/// Returns the server's identity in its own certificate.
 pub fn server_identity() -> Identity {
     Identity { role: Role::Server, name: "server".to_owned() }
 }
 
-/// The time at which the server issued these credentials to itself.
+/// Returns the time at which the server issued these credentials to itself.
 pub fn issued_at(own: &Credentials) -> Time {
     own.issued() + BACKDATED
 }
@@ -78,6 +78,8 @@ pub struct OwnCertificate {
 }
 
 impl OwnCertificate {
+    /// Loads the server's own certificate.
+    ///
     /// # Errors
     /// Unreadable or damaged files.
     pub fn load(dir: PathBuf, life: Span) -> Result<OwnCertificate, CredentialsError> {

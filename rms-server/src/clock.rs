@@ -54,7 +54,7 @@ impl Clock {
     }
 }
 
-/// Smaller corrections of the wall clock are not worth a word.
+/// Smaller corrections of the wall clock are not logged.
 const LOGGED_FROM: Span = Span::from_secs(5);
 
 fn wall(now: SystemTime) -> Time {

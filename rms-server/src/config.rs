@@ -19,7 +19,8 @@ use crate::reach::{advertised_address, is_advertisable};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     pub listen: SocketAddr,
-    /// The address that others connect to, as `HOST` or `HOST:PORT`; found by [`crate::reach::advertised_address`] if absent.
+    /// The address that others connect to, as `HOST` or `HOST:PORT`; found by [`crate::reach::advertised_address`] if
+    /// absent.
     pub advertise: Option<String>,
     /// The local socket; found by [`run`](crate::run::run) if absent.
     pub socket: Option<PathBuf>,

@@ -24,37 +24,38 @@ impl DataDir {
         &self.root
     }
 
-    /// The directory of the log, its snapshot and the history.
+    /// Returns the path of the directory of the log, its snapshot and the history.
     pub fn journal(&self) -> PathBuf {
         self.root.join("journal")
     }
 
-    /// The certificate authority with its key.
+    /// Returns the path of the certificate authority with its key.
     pub fn authority(&self) -> PathBuf {
         self.root.join("ca")
     }
 
-    /// The server's own certificate and key.
+    /// Returns the path of the server's own certificate and key.
     pub fn credentials(&self) -> PathBuf {
         self.root.join("server")
     }
 
-    /// A client directory for the first admin, made by `init`.
+    /// Returns the path of the client directory for the first admin, made by `init`.
     pub fn admin(&self) -> PathBuf {
         self.root.join("admin")
     }
 
-    /// The default configuration file.
+    /// Returns the path of the default configuration file.
     pub fn config(&self) -> PathBuf {
         self.root.join("rms-server.toml")
     }
 
-    /// The file in which the running server writes the address on which it listens.
+    /// Returns the path of the file in which the running server writes the address on which it listens.
     pub fn address(&self) -> PathBuf {
         self.root.join("address")
     }
 
-    /// The local socket of the running server, unless its configuration or its systemd unit names another one.
+    /// Returns the path of the local socket of the running server, unless its configuration or its systemd unit names
+    /// another one.
     pub fn socket(&self) -> PathBuf {
         self.root.join("socket")
     }
@@ -84,6 +85,8 @@ pub struct DirLock {
 }
 
 impl DirLock {
+    /// Locks the directory.
+    ///
     /// # Errors
     /// Another process has the lock, or there is no such directory.
     pub fn acquire(dir: &DataDir) -> Result<DirLock, LockError> {

@@ -22,7 +22,7 @@ pub async fn wait_for_space(dir: &Path) {
     }
 }
 
-/// Whether there is less space than a start may need.
+/// Returns whether there is less space than a start may need.
 pub fn is_full(dir: &Path) -> bool {
     let path = dir.join("room");
     let written = fs::File::create(&path).and_then(|mut file| file.write_all(&vec![0; NEEDED_BYTES]));

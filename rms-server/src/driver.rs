@@ -48,8 +48,8 @@ const MAX_BATCH: usize = 1024;
 const MIN_WATCHES: usize = 64;
 
 impl Driver {
-    /// Restores the core from the journal and starts the driver's thread. When this returns, the current state is durable,
-    /// and calls may be put into the inbox. Also returns the writer of the journal's history.
+    /// Restores the core from the journal and starts the driver's thread. When this returns, the current state is
+    /// durable, and calls may be put into the inbox. Also returns the writer of the journal's history.
     ///
     /// # Errors
     /// A damaged journal, or one that cannot be written.
@@ -196,8 +196,8 @@ impl Driver {
         for outbound in self.server_loop.sends() {
             self.peers.send(outbound).into_iter().for_each(|ticket| self.server_loop.unwatch(ticket));
         }
-        // Watchers that have left are removed once they may be half of all: so a watch costs little, and memory is bounded
-        // by the watchers that are connected.
+        // Watchers that have left are removed once they may be half of all: so a watch costs little, and memory is
+        // bounded by the watchers that are connected.
         if self.server_loop.n_watches() > self.sweep_above {
             self.peers.sweep_watchers().into_iter().for_each(|ticket| self.server_loop.unwatch(ticket));
             self.sweep_above = 2 * self.server_loop.n_watches() + MIN_WATCHES;

@@ -17,7 +17,7 @@ use crate::launcher_outbox::LauncherOutbox;
 use crate::negotiator_outbox;
 use crate::outbox::{AgentOutbox, Watcher};
 
-/// Something that happened outside, with the channels for its results.
+/// An event from outside, with the channels for its results.
 #[derive(Debug)]
 pub enum Inbound {
     Call {
@@ -154,6 +154,8 @@ impl Inbox {
         (Inbox { sender }, receiver)
     }
 
+    /// Puts an event into the queue, once there is room.
+    ///
     /// # Errors
     /// The driver has ended.
     pub async fn put(&self, inbound: Inbound) -> Result<(), Stopping> {

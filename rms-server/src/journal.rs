@@ -57,8 +57,8 @@ pub struct FactLog {
     segment: Segment,
     tail: Tail,
     durable: Tail,
-    /// The end of the last durable batch in the segment, and the batches noted after it: if a sync fails, they are written
-    /// again with the next append, because it is unknown how much of them the disk has.
+    /// The end of the last durable batch in the segment, and the batches noted after it: if a sync fails, they are
+    /// written again with the next append, because it is unknown how much of them the disk has.
     durable_end: u64,
     noted: Vec<u8>,
     snapshot_bytes: u64,
@@ -88,8 +88,8 @@ struct Volume {
 enum Sync {
     /// Waits until the disk has it, and everything written before.
     Full,
-    /// Waits until the operating system has it: a crash of the process loses nothing, a power failure loses what no later
-    /// append has synced.
+    /// Waits until the operating system has it: a crash of the process loses nothing, a power failure loses what no
+    /// later append has synced.
     Later,
 }
 
@@ -112,8 +112,8 @@ impl FactLog {
         Ok(log)
     }
 
-    /// Opens a journal: passes the snapshot and the facts after it to `restore`. No fact is skipped: if one is missing or
-    /// unreadable, the whole replay fails, and the result of `restore` is dropped.
+    /// Opens a journal: passes the snapshot and the facts after it to `restore`. No fact is skipped: if one is missing
+    /// or unreadable, the whole replay fails, and the result of `restore` is dropped.
     ///
     /// # Errors
     /// The journal is missing, not ours, of another format, or damaged; see [`recover()`].
@@ -164,23 +164,24 @@ impl FactLog {
         Ok((log, replayed.restored))
     }
 
-    /// The directory of the journal.
+    /// Returns the path of the journal's directory.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// The number of the last fact.
+    /// Returns the number of the last fact.
     pub fn last_seq(&self) -> u64 {
         self.tail.seq
     }
 
-    /// The writer of the records of jobs that end; readers of the history wait for it.
+    /// Returns the writer of the records of jobs that end; readers of the history wait for it.
     pub fn history(&self) -> &HistoryWriter {
         &self.history
     }
 
-    /// Returns why no new work is accepted, if so. Either the disk is full except for a reserve, which is enough for ends of
-    /// jobs and orders of admins: this call tries to refill it. Or very many records wait for a history that cannot be written.
+    /// Returns why no new work is accepted, if so. Either the disk is full except for a reserve, which is enough for
+    /// ends of jobs and orders of admins: this call tries to refill it. Or very many records wait for a history that
+    /// cannot be written.
     pub fn shortage(&mut self) -> Option<String> {
         let path = self.dir.display();
         let failure = self.history.failure();

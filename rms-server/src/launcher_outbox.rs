@@ -53,7 +53,7 @@ impl LauncherOutbox {
         self.0.bind(job);
     }
 
-    /// The application that the channel is bound to.
+    /// Returns the application that the channel is bound to.
     pub fn job(&self) -> Option<JobId> {
         self.0.speaks_for()
     }
@@ -160,7 +160,7 @@ impl From<Changes> for ViewChange {
     }
 }
 
-/// Whether this change removes the cluster from the view.
+/// Returns whether this change removes the cluster from the view.
 fn is_gone(change: &ClusterChange) -> bool {
     change.capacity == 0 && change.occupied.is_none() && change.info
 }

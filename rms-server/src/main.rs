@@ -72,8 +72,8 @@ enum Verb {
     },
     /// Show what a damaged journal would lose by going on without the damaged part, and with --yes go on.
     ///
-    /// The server must be stopped. Restore a backup instead if there is one. What is cut off is kept beside the journal,
-    /// in files whose names begin with 'damaged.'.
+    /// The server must be stopped. Restore a backup instead if there is one. What is cut off is kept beside the
+    /// journal, in files whose names begin with 'damaged.'.
     Recover {
         /// The data directory.
         #[arg(long)]
@@ -151,7 +151,7 @@ fn execute(verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-/// The command that runs a new deployment as it was set up: with the same configuration and address.
+/// Returns the command that runs a new deployment as it was set up: with the same configuration and address.
 fn run_command(dir: &DataDir, config: Option<&Path>, listen: Option<SocketAddr>) -> String {
     let config = config.map(|config| format!(" --config {}", config.display())).unwrap_or_default();
     let listen = listen.map(|listen| format!(" --listen {listen}")).unwrap_or_default();

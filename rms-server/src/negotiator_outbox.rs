@@ -28,10 +28,10 @@ pub struct PendingCall {
 #[derive(Debug)]
 pub struct NegotiatorOrders(Arc<Slot>);
 
-/// Not a queue. It holds at most: the answers to the calls that the session allows at once, as few refusals of messages,
-/// the newest message of each negotiation (every statement includes all that follows from those before), the current
-/// holding, which nodes were lost, and one end. If there are more negotiations than can be open, the oldest message is
-/// dropped: a lost message is sent again.
+/// Not a queue. It holds at most: the answers to the calls that the session allows at once, as few refusals of
+/// messages, the newest message of each negotiation (every statement includes all that follows from those before), the
+/// current holding, which nodes were lost, and one end. If there are more negotiations than can be open, the oldest
+/// message is dropped: a lost message is sent again.
 type Slot = Mailbox<(JobId, Run), NegotiatorPending>;
 
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl NegotiatorOutbox {
         self.0.bind((job, run));
     }
 
-    /// The execution that the channel is bound to.
+    /// Returns the execution that the channel is bound to.
     pub fn speaks_for(&self) -> Option<(JobId, Run)> {
         self.0.speaks_for()
     }
@@ -124,8 +124,8 @@ impl PendingCall {
 }
 
 impl NegotiatorOrders {
-    /// Waits for the next item; `None` after the last one. Answers come in their order, and the holding before the messages
-    /// that refer to it. Cancel safe.
+    /// Waits for the next item; `None` after the last one. Answers come in their order, and the holding before the
+    /// messages that refer to it. Cancel safe.
     pub async fn next(&self) -> Option<Outgoing> {
         self.0.next().await
     }

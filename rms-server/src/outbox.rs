@@ -18,8 +18,8 @@ pub fn new_link_id() -> LinkId {
 #[derive(Debug)]
 pub struct AgentOutbox {
     link: LinkId,
-    /// A slot, not a queue: a desired state is complete, so a newer one replaces one that was not sent yet, however slow
-    /// the agent is.
+    /// A slot, not a queue: a desired state is complete, so a newer one replaces one that was not sent yet, however
+    /// slow the agent is.
     desired: watch::Sender<Desired>,
     signals: mpsc::Sender<SignalOrder>,
     /// The reason to close the link, once.

@@ -18,7 +18,7 @@ pub fn advertised_address(advertise: Option<&str>, listening: SocketAddr) -> Str
     }
 }
 
-/// Whether a text can be advertised: a name or an address, with or without a port.
+/// Returns whether a text can be advertised: a name or an address, with or without a port.
 pub fn is_advertisable(text: &str) -> bool {
     let address = with_port(text, 1);
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
@@ -41,7 +41,8 @@ fn own_address(with_ipv6: bool) -> Option<IpAddr> {
     routed_address(with_ipv6).or_else(|| interface_address(with_ipv6))
 }
 
-/// Returns the source address of the default route. Connecting a datagram socket sends nothing; it only selects a route.
+/// Returns the source address of the default route. Connecting a datagram socket sends nothing; it only selects a
+/// route.
 fn routed_address(with_ipv6: bool) -> Option<IpAddr> {
     let source = |any: IpAddr, world: IpAddr| {
         let probe = UdpSocket::bind((any, 0)).ok()?;

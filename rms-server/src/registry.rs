@@ -1,4 +1,4 @@
-//! The registry of live links: limits their number, closes those with revoked certificates, and finds each agent's link.
+//! The registry of live links: limits their number, closes those with revoked certificates, finds each agent's link.
 
 mod duplicates;
 
@@ -79,11 +79,12 @@ pub enum AdmitError {
     TooManyOfJobs { owner: String, max: usize },
 }
 
-/// One process of a job negotiates for it; its scripts may run commands beside it. Ten thousand ranks must not all connect.
+/// One process of a job negotiates for it; its scripts may run commands beside it. Ten thousand ranks must not all
+/// connect.
 const MAX_LINKS_OF_JOB: usize = 32;
 
-/// The quota that all links of one owner share, so that many links use no more of the server than one. A user's quota is
-/// split: one part for the user's own commands, and one for the processes of all of the user's jobs together.
+/// The quota that all links of one owner share, so that many links use no more of the server than one. A user's quota
+/// is split: one part for the user's own commands, and one for the processes of all of the user's jobs together.
 #[derive(Debug)]
 pub struct Quota {
     /// Queries that are being answered: an answer can be long, and is in memory until it is read. Further queries wait.
@@ -146,16 +147,16 @@ impl Registry {
         Registry { limits, revoked, live: Mutex::default(), since, agents_changed, revocations }
     }
 
-    /// Registers the link, unless its certificate was revoked or there are too many. It shares the quota of `quota_owner`:
-    /// its peer, or the identity that stands for all jobs of one owner.
+    /// Registers the link, unless its certificate was revoked or there are too many. It shares the quota of
+    /// `quota_owner`: its peer, or the identity that stands for all jobs of one owner.
     ///
     /// # Errors
     /// Why the link must be closed.
     pub fn admit(self: &Arc<Registry>, link: &Link, quota_owner: &Identity) -> Result<Place, AdmitError> {
         let who = link.identity().clone();
         let mut live = self.live();
-        // Checked under the lock that `revoke` takes: a certificate that is revoked right now is either seen here, or its
-        // link is seen there.
+        // Checked under the lock that `revoke` takes: a certificate that is revoked right now is either seen here, or
+        // its link is seen there.
         if live.revoked.contains(link.serial()) {
             return Err(AdmitError::Revoked { serial: link.serial().to_owned() });
         }
@@ -271,7 +272,7 @@ impl Registry {
         self.agents_changed.send_replace(());
     }
 
-    /// Whether an agent has a live link.
+    /// Returns whether an agent has a live link.
     pub fn has_agent(&self, name: &str) -> bool {
         self.live_agent(name, |_| true).is_some()
     }

@@ -23,9 +23,9 @@ pub enum BehindError {
     Credentials(#[from] CredentialsError),
 }
 
-/// Returns the identities whose newest valid certificate is older than the server's restart after the last step: they do
-/// not trust the new CA yet, or were signed by the old one. Returns only the server, if it was not restarted since the
-/// step: until then a renewal changes nothing. Returns nobody if no change is under way.
+/// Returns the identities whose newest valid certificate is older than the server's restart after the last step: they
+/// do not trust the new CA yet, or were signed by the old one. Returns only the server, if it was not restarted since
+/// the step: until then a renewal changes nothing. Returns nobody if no change is under way.
 ///
 /// # Errors
 /// The journal, the authority or a certificate cannot be read.

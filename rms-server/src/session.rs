@@ -39,8 +39,8 @@ enum SessionError {
     Violation(&'static str),
 }
 
-/// Returns whose quota a link uses: its peer's; but all jobs of one owner share one quota, which is separate from that of
-/// the owner's commands, so that jobs take nothing from commands. Jobs that are over share a quota, too.
+/// Returns whose quota a link uses: its peer's; but all jobs of one owner share one quota, which is separate from that
+/// of the owner's commands, so that jobs take nothing from commands. Jobs that are over share a quota, too.
 async fn quota_owner(who: &Identity, shared: &Shared) -> Identity {
     let Some((job, _)) = who.as_job() else { return who.clone() };
     let found = shared.inbox.watch(vec![job]).await;
@@ -83,7 +83,7 @@ pub async fn serve(link: Link, shared: Arc<Shared>) {
             Role::Agent => agent::serve(&link, place.link(), &shared).await,
             Role::User | Role::Admin => client::serve(&link, place.quota(), &shared).await,
             Role::Job => job::serve(&link, place.quota(), &shared).await,
-            // There is one server, and it is here.
+            // A deployment has one server, which is this one.
             Role::Server => Err(SessionError::Violation("a server does not connect to a server")),
         };
         match served {

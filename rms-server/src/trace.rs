@@ -2,8 +2,8 @@
 
 use rms_core::Fact;
 
-/// Facts that admins follow are logged at `info`. Jobs are many: their steps are logged at `debug`, and their ends are in
-/// the history.
+/// Facts that admins follow are logged at `info`. Jobs are many: their steps are logged at `debug`, and their ends are
+/// in the history.
 pub fn fact(fact: &Fact) {
     match fact {
         Fact::JobSubmitted { job, spec, .. } => {

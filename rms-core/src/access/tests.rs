@@ -1,4 +1,4 @@
-//! What access promises: a token makes one certificate for who it is for, and who is shut out is so at once.
+//! Tests of access: a token yields one certificate, for its identity alone, and a revocation takes effect at once.
 
 use rms_model::NodeId;
 
@@ -12,7 +12,7 @@ impl Fixture {
         Access { jobs: self.jobs() }
     }
 
-    /// A token for ann, good for an hour.
+    /// Creates a fixture with a token for ann that is valid for an hour.
     fn with_token() -> Fixture {
         Fixture::with_token_for(TokenIdentity::Named(user("ann")))
     }
@@ -25,7 +25,7 @@ impl Fixture {
         fixture
     }
 
-    /// Redeems it over a key: the serial of the certificate.
+    /// Redeems the token over a key; returns the serial of the certificate.
     fn redeem(&mut self, at: Time, key: u8, serial: &str, digest: &[u8; 32]) -> Result<String, Refusal> {
         let mut step = Step::default();
         let redeemed = (Redeemed { key: [key; 32], serial: serial.to_owned() }, None);
@@ -41,7 +41,7 @@ impl Fixture {
         revoked
     }
 
-    /// Redeems it as this one: the name that he gets.
+    /// Redeems the token as this joiner; returns the name that the joiner gets.
     fn redeem_as(&mut self, joiner: Joiner<'_>) -> Result<String, Refusal> {
         let mut step = Step::default();
         let redeemed = (Redeemed { key: [1; 32], serial: "a1".to_owned() }, None);
@@ -51,7 +51,7 @@ impl Fixture {
     }
 }
 
-/// Of an older version, and without a name.
+/// A joiner of an older version, without a name.
 const UNKNOWN: Joiner<'_> = Joiner { is_agent: None, name: None, machine: None };
 
 fn order(identity: Identity) -> TokenOrder {

@@ -149,7 +149,7 @@ fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
     assert_eq!(one_at_once, secs(95));
 }
 
-/// The server died before it heard that the job runs, so nothing tells the node's clock from its own.
+/// The server died before it heard that the job runs, so nothing relates the node's clock to its own.
 #[test]
 fn a_job_whose_start_was_never_reported_ended_when_its_node_says() {
     let secs = Span::from_secs;

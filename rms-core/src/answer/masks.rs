@@ -72,7 +72,7 @@ impl Answers<'_> {
             let of = MaskedJob {
                 job,
                 run: entry.run,
-                // Without those that it has given back.
+                // Without the cores that it has given back.
                 cores: part_on(place.node).or(place.grant).map(|part| part.cores),
                 n_cpus: place.cpus,
                 one_thread_a_core: entry.spec.resources.one_thread_a_core,

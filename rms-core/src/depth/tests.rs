@@ -1,4 +1,4 @@
-//! What the times of passes make of the depth, by number and in a server.
+//! Tests of the depth that follows from durations of passes, by numbers alone and in a server.
 
 use rms_api::answer::{Reason, Status};
 use rms_api::{Answer, Call, Query};
@@ -8,7 +8,8 @@ use super::*;
 use crate::tests::World;
 use crate::{Event, Fact};
 
-/// Passes over a queue that cost so many microseconds by the number of the considered, until the depth rests.
+/// Runs passes over a queue whose cost in microseconds depends on the number considered, until the depth settles;
+/// returns the depths.
 fn comes_to(n_queued: usize, beginning: u32, is_whole: bool, cost: impl Fn(u64) -> u64) -> Vec<u32> {
     let (mut walks, mut depths) = (Walks::default(), vec![beginning]);
     for _ in 0..40 {
@@ -30,7 +31,7 @@ fn it_follows_what_passes_cost_and_rests() {
     assert_eq!(comes_to(100_000, 8000, true, |n| 40 * n), [8000, 4000, 2000], "as long as is allowed is not too long");
     assert_eq!(comes_to(100_000, 8000, true, |n| 50 * n), [8000, 4000, 2000]);
     assert_eq!(comes_to(100_000, 8000, true, |n| 30 * n), [8000, 4000, 2500]);
-    // What costs as the square comes to rest as well, and so does what costs nothing.
+    // A cost that grows with the square settles as well, and so does no cost.
     assert_eq!(comes_to(100_000, 1000, true, |n| n * n / 50), [1000, 2000]);
     assert_eq!(comes_to(10_000, 1000, true, |_| 0), [1000, 2000, 4000, 8000, 16_000], "to the end of the queue");
 }
@@ -41,7 +42,8 @@ fn it_is_never_below_the_floor_and_does_not_grow_for_nobody() {
     assert_eq!(comes_to(900, 1000, true, |n| n), [1000]);
 }
 
-/// Once one is known, a walk that looks for starts alone does not make it wider than whole ones can be.
+/// Once the duration of a whole walk is known, walks for starts only do not raise the depth beyond what whole ones
+/// allow.
 #[test]
 fn quick_walks_do_not_say_what_slow_ones_can() {
     let bound = Span::from_millis(100);
@@ -109,7 +111,7 @@ fn a_server_says_which_depth_it_has_chosen_and_who_is_beyond_it() {
     assert!(matches!(world.line(JobId(301)).reason, Some(Reason::Blocked { .. })));
 }
 
-/// A number is what it was, whatever passes take; and what was chosen before counts again after it, and after a restart.
+/// A fixed depth stays, however long passes take. A depth chosen before applies again after it, and after a restart.
 #[test]
 fn only_auto_is_the_servers_to_choose() {
     let mut world = with_queue_of(300);

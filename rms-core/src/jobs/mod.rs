@@ -36,7 +36,7 @@ pub(crate) struct ShareEnd {
 }
 
 impl ShareEnd {
-    /// A share whose end was just noticed.
+    /// Returns the end of a share that was just noticed.
     pub(crate) fn seen(exit: NodeExit) -> ShareEnd {
         ShareEnd { exit, usage: Usage::default(), at: None }
     }
@@ -53,7 +53,7 @@ impl Jobs<'_> {
 }
 
 impl Jobs<'_> {
-    /// 001: startNotify.
+    /// Records a start and tells the job's launcher (001: startNotify).
     pub(crate) fn start(
         &mut self,
         now: Time,
@@ -65,11 +65,11 @@ impl Jobs<'_> {
     ) {
         let nodes = self.in_neighbour_order(job, nodes);
         let run = self.state().jobs()[&job].run.next();
-        // It has nothing yet of the nodes named for its later stages.
+        // Nodes for later stages have no grants yet.
         let slices = slices.iter().filter(|(node, _)| nodes.contains(node));
         let grants = self.state().grants(&slices.map(|(node, slice)| (*node, slice.clone())).collect());
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
-        // There is one launcher less for which ghosts are kept.
+        // One launcher fewer waits, so ghosts may have become useless.
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();
         self.context.announce(step, job);
         self.context.tell_start(step, job);
@@ -158,7 +158,7 @@ impl Jobs<'_> {
         }
     }
 
-    /// The outcome of the job, if the end of this share decides it.
+    /// Returns the outcome of the job, if the end of this share decides it.
     fn verdict(&self, entry: &Job, started: &Started, node: NodeId, exit: &NodeExit) -> Option<Outcome> {
         let name = || self.state().nodes()[&node].name.clone();
         let script_node = entry.script_node();
@@ -171,7 +171,7 @@ impl Jobs<'_> {
             NodeExit::Aborted { code } => Some(Outcome::Failed { code: if *code == 0 { 1 } else { *code } }),
             // The script may have ended in time, and its node cannot say so yet.
             NodeExit::WallTime => (runs_script || !is_script_running).then_some(Outcome::WallTime),
-            // The agent was told by hand, or by an order that a restart has forgotten.
+            // Ended by hand on the node, or by an order that the server no longer knows after a restart.
             NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
             NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
             NodeExit::NotStarted { reason, is_node_fault: _ } => {
@@ -210,7 +210,7 @@ impl Jobs<'_> {
         self.context.announce(step, job);
         let is_clear = self.state().jobs()[&job].started().is_some_and(Started::is_clear);
         if is_clear {
-            // Its launcher had started nothing through the agents: there is nothing to wait for.
+            // Its launcher started nothing through the agents: there is nothing to wait for.
             self.settle(now, step, job);
         }
     }
@@ -259,7 +259,7 @@ impl Jobs<'_> {
         }
     }
 
-    /// 001: done. With a fair-start delay the nodes stay with the ghost, else they are free at once.
+    /// Removes a job (001: done). With a fair-start delay the nodes stay with the ghost, else they are free at once.
     pub(crate) fn done(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         self.negotiations().end_negotiations(now, step, job, &outcome);
         let entry = &self.state().jobs()[&job];
@@ -312,7 +312,7 @@ impl Jobs<'_> {
                 Ok(())
             }
             Phase::Started(started) => match &started.ending {
-                // A job that would have waited again does not, once it is cancelled.
+                // Cancelling a job that would be requeued prevents the requeue.
                 Some(ending) if !ending.requeue => Err(wrong_state(job, "ending", "it is being ended already")),
                 Some(_) | None => {
                     self.end(now, step, job, outcome, false);
@@ -330,7 +330,7 @@ impl Jobs<'_> {
         self.end_in_any_state(now, step, job, Outcome::Violation { reason });
     }
 
-    /// Ends an application in whatever state it is.
+    /// Ends an application whatever its state.
     pub(crate) fn end_in_any_state(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome) {
         let Some(entry) = self.state().jobs().get(&job) else { return };
         if entry.is_before_its_start() {
@@ -341,11 +341,12 @@ impl Jobs<'_> {
     }
 }
 
-/// From this run on a job ends if its node cannot start it: a job that is itself the cause must not drain node after node.
+/// From this run on a job ends if its node cannot start it: a job that is itself the cause must not drain node after
+/// node.
 const MAX_FAULTY_START: Run = Run(3);
 
-/// Does this exit mean that the node's arrival failed: nothing of the job ever ran there, or it disappeared without a
-/// report?
+/// Returns whether this exit means that the node's arrival failed: nothing of the job ever ran there, or it disappeared
+/// without a report.
 fn is_failed_arrival(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::NotStarted { .. }

@@ -45,7 +45,7 @@ impl Jobs<'_> {
         self.context.announce(step, job);
     }
 
-    /// The runtime of a guest on its lent cores and its exclusive nodes.
+    /// Returns the runtime of a guest on its lent cores and its exclusive nodes.
     fn guest_runtime(&self, job: JobId, request: &Request, lent: &[LentCores], free: &[NodeId]) -> Span {
         let (state, spec) = (self.state(), &self.state().jobs()[&job].spec);
         let part = |node: &NodeId, cores: Option<u32>| {
@@ -59,8 +59,8 @@ impl Jobs<'_> {
         whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
     }
 
-    /// 004, Listing 1: mates are searched for a job right after its static trial failed, before the next job in the
-    /// queue is tried. Once a guest has started, all jobs are tried again.
+    /// Runs the passes of one instant (004, Listing 1): mates are searched for a job right after its static trial
+    /// failed, before the next job in the queue is tried. Once a guest has started, all jobs are tried again.
     pub(super) fn share_nodes(&mut self, now: Time, step: &mut Step, by_nodes: Option<(JobId, Fraction)>) {
         let mut round = plan::SharingRound::new(self.state(), by_nodes);
         let mut has_started = false;
@@ -85,7 +85,7 @@ impl Jobs<'_> {
         }
     }
 
-    /// The memory and devices that a guest gets of a node.
+    /// Returns the memory and devices that a guest gets of a node.
     fn memory_and_devices(&self, job: JobId, request: &Request, node: NodeId) -> Grant {
         let state = self.state();
         let (spec, known) = (&state.jobs()[&job].spec, &state.nodes()[&node]);
@@ -173,8 +173,8 @@ impl Jobs<'_> {
         self.update_owner_ends(now, step, job, end);
     }
 
-    /// The grants of a guest on nodes whose owner has left: as much as it asked for; nothing where it has all of a
-    /// node.
+    /// Returns the grants of a guest on nodes whose owner has left: as much as it asked for; none where it has the
+    /// whole node.
     fn full_grants(&self, guest: JobId, nodes: &[NodeId]) -> BTreeMap<NodeId, Grant> {
         let state = self.state();
         let entry = &state.jobs()[&guest];

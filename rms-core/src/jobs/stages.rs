@@ -79,7 +79,7 @@ impl Jobs<'_> {
         false
     }
 
-    /// The nodes promised for the next stage, if they have room for it; otherwise others that will do.
+    /// Returns the nodes promised for the next stage if they have room for it, otherwise others that do.
     fn next_stage_nodes(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
         let state = self.state();
         let Some((started, evolved)) = self.context.evolved(job) else { return Vec::new() };
@@ -147,8 +147,8 @@ impl Jobs<'_> {
         self.context.announce(step, job);
     }
 
-    /// The time at which a late application is given up, because its stage cannot be expanded further. It is bounded by
-    /// the longest wall time, and not before agents had time to connect to a server that has just started.
+    /// Returns when a late application is given up, because its stage cannot be expanded further: at most at the
+    /// longest wall time, and not before agents had time to connect to a server that has just started.
     fn stage_deadline(&self, job: JobId) -> Time {
         let Some((started, evolved)) = self.context.evolved(job) else { return Time::EPOCH };
         let settings = self.state().settings();

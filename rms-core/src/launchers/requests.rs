@@ -17,7 +17,8 @@ use crate::state::{merge_slice, spec_for_request};
 use crate::step::Step;
 
 impl Launchers<'_> {
-    /// 001: request. The first one gives the application its place in the queue; later ones keep it.
+    /// Records a request (001: request). The first one gives the application its place in the queue; later ones keep
+    /// it.
     pub(super) fn request(
         &mut self,
         now: Time,
@@ -32,7 +33,7 @@ impl Launchers<'_> {
         let request = Request { nodes: request.nodes.into_iter().filter(|(_, nodes)| *nodes > 0).collect(), ..request };
         let is_known = launcher.tag == Some(tag) && *entry.spec == spec_for_request(entry, &request, &slice);
         if is_known {
-            // The answer was lost, perhaps with the connection.
+            // The call is repeated: its answer was lost, perhaps with the connection.
             return Ok(LauncherAnswer::Done);
         }
         match &entry.phase {
@@ -110,7 +111,7 @@ impl Launchers<'_> {
         named.map(count).collect::<Vec<_>>().join(", ")
     }
 
-    /// 001: listClustersInfo.
+    /// Returns the clusters in the launcher's view and the links between them (001: listClustersInfo).
     pub(super) fn cluster_infos(&self, job: JobId) -> ClusterInfos {
         let filter = &launcher_of(&self.jobs.state().jobs()[&job]).filter;
         let shown = views::shown(self.jobs.state(), filter);

@@ -10,7 +10,7 @@ use crate::state::job::LauncherLink;
 use crate::step::Step;
 
 impl Launchers<'_> {
-    /// Ends what is overdue now, one after the other.
+    /// Ends applications whose launchers are overdue, one after the other.
     pub(crate) fn end_late_launchers(&mut self, now: Time, step: &mut Step) {
         let is_late = |(at, _): &(Time, JobId)| *at <= now;
         while let Some((_, job)) = self.jobs.state().next_request_timeout().filter(is_late) {

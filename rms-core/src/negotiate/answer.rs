@@ -364,7 +364,8 @@ impl Negotiations<'_> {
         self.say_on_behalf(now, step, job, id, statement, None);
     }
 
-    /// Does the same for the first statement: `asking` names the caller on whose behalf it is made.
+    /// As [`Negotiations::say_as_proxy`], for the first statement: `asking` names the caller on whose behalf it is
+    /// made.
     pub(super) fn say_on_behalf(
         &mut self,
         now: Time,

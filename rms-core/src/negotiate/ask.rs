@@ -283,7 +283,7 @@ impl Negotiations<'_> {
             Some(nodes) if !negotiation.is_handed_over => self.free(now, step, job, nodes.into_iter().collect()),
             // The nodes are being released already.
             Some(_) => {}
-            // So are the cores.
+            // The cores are being released already.
             None if negotiation.is_handed_over => {}
             None => self.take_back(now, step, job, id, Reason::Administrator),
         }

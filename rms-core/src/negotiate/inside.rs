@@ -31,8 +31,10 @@ impl Negotiations<'_> {
         item.greatest(Direction::Grow, most).map_or(no_room, Availability::Now)
     }
 
+    /// Checks that the application can give this back.
+    ///
     /// # Errors
-    /// The reason why the application cannot give this back.
+    /// The reason why it cannot.
     pub(super) fn check_inside_back(&self, job: JobId, item: &Item) -> Result<(), Reason> {
         let nodes = self.nodes_inside(job, item)?;
         // One change at a time: otherwise it would be unknown what a failed one is to be rolled back to.
@@ -57,7 +59,7 @@ impl Negotiations<'_> {
     /// counted there.
     pub(super) fn nodes_inside(&self, job: JobId, item: &Item) -> Result<Vec<NodeId>, Reason> {
         let cluster = cluster_of(&item.resource).ok_or(Reason::Policy)?;
-        // What is lent for a time would have to be taken back by force: a job's threads cannot be asked.
+        // A loan would have to be taken back by force: a job's threads cannot be asked to return it.
         if item.terms.duration.is_some() || item.terms.give_back_by.is_some() {
             return Err(Reason::Policy);
         }
@@ -291,9 +293,10 @@ impl Negotiations<'_> {
         item.greatest(Direction::Grow, most).map_or(Availability::Later, Availability::Now)
     }
 
+    /// Checks that these licences can be negotiated.
+    ///
     /// # Errors
-    /// The reason why these licences cannot be negotiated: the job has no node of their cluster, or another number of
-    /// them than the item says.
+    /// The job has no node of their cluster, or another number of them than the item says.
     pub(super) fn check_licences(&self, job: JobId, item: &Item) -> Result<(), Reason> {
         let Resource::Licences(cluster, name) = &item.resource else { return Err(Reason::Policy) };
         let is_lent = item.terms.duration.is_some() || item.terms.give_back_by.is_some();

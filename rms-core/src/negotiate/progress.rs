@@ -130,7 +130,7 @@ impl Negotiations<'_> {
         (is_short && n_free < item.terms.least.0).then_some(n_free as u32)
     }
 
-    /// At the end of an event: reviews the jobs that it has changed, and tells their negotiators.
+    /// Reviews the jobs that an event has changed, at its end, and tells their negotiators.
     pub(crate) fn review_changed(&mut self, now: Time, step: &mut Step) {
         // Each review can only finish something, so the loop ends.
         while let Some(job) = self.context.to_review.pop_first() {
@@ -155,7 +155,7 @@ impl Negotiations<'_> {
         }
     }
 
-    /// After a pass: serves growth that waits for nodes, by priority, then in the order of the requests.
+    /// Serves growth that waits for nodes, after a pass: by priority, then in the order of the requests.
     pub(crate) fn serve_waiting(&mut self, now: Time, step: &mut Step) {
         for (_, job, id) in self.waiting_growth() {
             if self.negotiation(job, id).is_some() {
@@ -238,8 +238,8 @@ impl Negotiations<'_> {
         }
     }
 
-    /// After a pass has started all that can start: clears drained nodes first, then makes room for waiting jobs and
-    /// growth, then offers idle nodes.
+    /// Proposes changes after a pass has started all that can start: clears drained nodes first, then makes room for
+    /// waiting jobs and growth, then offers idle nodes.
     pub(crate) fn propose_changes(&mut self, now: Time, step: &mut Step) {
         if !self.has_resizable() {
             return;
@@ -318,7 +318,8 @@ impl Negotiations<'_> {
         self.schedule(job);
     }
 
-    /// After a restart: no caller waits for earlier asks, no channel is open, and agreed changes go on.
+    /// Resumes negotiations after a restart: no caller waits for earlier asks, no channel is open, and agreed changes
+    /// go on.
     pub(crate) fn boot_negotiations(&mut self, now: Time, step: &mut Step) {
         let is_negotiating = |job: &JobId| self.negotiations(*job).is_some();
         let jobs: Vec<JobId> = self.context.state().jobs().keys().copied().filter(is_negotiating).collect();

@@ -43,7 +43,7 @@ struct GrowthPlan {
     gains: Vec<Gain>,
 }
 
-/// What waiting growth may count on in a cluster, besides free nodes.
+/// What waiting growth may count on, besides the free nodes of a cluster.
 struct Supply {
     donors: Vec<Resizable>,
     n_coming: u64,
@@ -53,7 +53,7 @@ struct Supply {
 type Supplies = BTreeMap<ClusterId, Supply>;
 
 impl Negotiations<'_> {
-    /// After a pass: asks for nodes where that lets the first waiting job start. Returns the clusters where nodes are
+    /// Asks for nodes, after a pass, where that lets the first waiting job start. Returns the clusters where nodes are
     /// gathered for it, which must not be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
         let Some((head, shortfalls)) = self.first_shortfalls(now) else { return BTreeSet::new() };
@@ -90,7 +90,7 @@ impl Negotiations<'_> {
         Some((head, shortfalls))
     }
 
-    /// Before a pass that may start the first waiting job on lent cores (004): returns what it would add to the
+    /// Returns, before a pass that may start the first waiting job on lent cores (004), what it would add to the
     /// slowdowns of the jobs that would give nodes back for it instead; zero if nodes are on their way already.
     pub(crate) fn cost_by_nodes(&mut self, now: Time) -> Option<(JobId, Fraction)> {
         let state = self.context.state();
@@ -305,7 +305,7 @@ impl Negotiations<'_> {
         })
     }
 
-    /// After a pass: asks other applications for nodes for waiting growth, the most urgent first. Adds the clusters
+    /// Asks other applications, after a pass, for nodes for waiting growth, the most urgent first. Adds the clusters
     /// where nodes are gathered for it, which must not be given away before; where nodes are gathered for a queued job,
     /// that job is first.
     pub(super) fn make_room_for_growth(&mut self, now: Time, step: &mut Step, gathering: &mut BTreeSet<ClusterId>) {

@@ -49,8 +49,10 @@ impl Negotiations<'_> {
         }
     }
 
+    /// Checks that the application can give this back.
+    ///
     /// # Errors
-    /// The reason why this cannot be given back.
+    /// The reason why it cannot.
     fn check_shrink(&self, now: Time, job: JobId, proposal: &Template) -> Result<(), Reason> {
         let started = self.context.state().jobs()[&job].started().ok_or(Reason::Stopping)?;
         if mixes_with_nodes(proposal) {
@@ -99,7 +101,7 @@ impl Negotiations<'_> {
         self.can_be_taken(job, node) && !self.pinned_nodes(job).any(|kept| kept == node)
     }
 
-    /// Returns the same for nodes that must be given back even if ranks are pinned there.
+    /// Returns whether the application can be made to leave a node, even if ranks are pinned there.
     pub(super) fn can_be_taken(&self, job: JobId, node: NodeId) -> bool {
         let Some(started) = self.context.state().jobs()[&job].started() else { return false };
         started.nodes.iter().skip(1).any(|held| *held == node) && !self.context.state().jobs()[&job].is_awaited(node)

@@ -1,4 +1,4 @@
-//! Asks the server for nodes on behalf of ranks that are to be started where there is no room.
+//! Asks the server for nodes on behalf of ranks that are to be started and have no room.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use rms_model::{JobId, Run, Sizes, Span};
 
 use super::message::{Growth, Question};
 
-/// What this agent has asked and the server has not answered.
+/// Requests of this agent that the server has not answered.
 #[derive(Debug, Default)]
 pub struct GrowthRequests {
     last_seq: u64,
     open: BTreeMap<u64, Question>,
 }
 
-/// Each job asks one thing at a time; so many jobs spawn at once nowhere.
+/// Each job has one request at a time; no node has so many jobs that spawn at once.
 const MAX_OPEN: usize = 1024;
-/// A spawn blocks its program: so long it is worth waiting for nodes that others are about to leave.
+/// How long to wait for nodes that others are about to leave. A spawn blocks its program meanwhile.
 const WAIT: Span = Span::from_secs(30);
 
 impl GrowthRequests {
-    /// More nodes for a job. What is asked again, because an answer was lost, keeps its place.
+    /// Opens a request for more nodes. A request that is repeated because its answer was lost keeps its place.
     ///
     /// # Errors
-    /// Too much is open.
+    /// Too many requests are open.
     pub fn open(&mut self, job: JobId, run: Run, seq: u64, nodes: u32, least: u32) -> Result<u64, Growth> {
         let is_same = |question: &Question| (question.job, question.run, question.seq) == (job, run, seq);
         if let Some((known, _)) = self.open.iter().find(|(_, question)| is_same(question)) {
@@ -39,7 +39,7 @@ impl GrowthRequests {
             quantity: nodes.into(),
             least: least.into(),
             sizes: Sizes::Any,
-            // A program that only spawns has named no price.
+            // A program that only spawns names no price.
             price: Price(0),
             duration: None,
             nodes: Vec::new(),
@@ -54,18 +54,18 @@ impl GrowthRequests {
         self.open.get(&seq)
     }
 
-    /// It is answered, or nobody will.
+    /// Closes a request that has been answered, or will not be.
     pub fn close(&mut self, seq: u64) -> Option<Question> {
         self.open.remove(&seq)
     }
 
-    /// All that is open, to be said to a server that has not heard it.
+    /// Returns all open requests, to be sent to a server that has not received them.
     pub fn all(&self) -> impl Iterator<Item = (u64, &Question)> {
         self.open.iter().map(|(seq, question)| (*seq, question))
     }
 }
 
-/// What the server's answer means for the ranks.
+/// Returns what the server's answer means for the ranks.
 pub fn growth(outcome: AskOutcome) -> Growth {
     match outcome {
         AskOutcome::Ready { generation, .. } => Growth::Granted { generation },

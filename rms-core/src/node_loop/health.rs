@@ -9,12 +9,12 @@ use super::message::Look;
 pub struct NodeHealth {
     spool: String,
     is_full: bool,
-    /// Starts in a row that failed for no fault of the jobs, and why the last one did.
+    /// The number of consecutive starts that failed through no fault of the jobs, and the last failure.
     n_faults: u32,
     fault: Option<Fault>,
     /// Processes of jobs that cannot be killed.
     unkillable: Vec<i32>,
-    /// A problem that only the agent detects.
+    /// Another problem that the agent has detected.
     problem: Option<String>,
 }
 
@@ -26,9 +26,9 @@ struct Fault {
 
 /// A single failed start may be a coincidence.
 const MAX_FAULTS: u32 = 3;
-/// After that a node tries again; the next fault is enough then.
+/// After this pause the node tries again; then a single fault is enough.
 const PAUSE: Span = Span::from_secs(60);
-/// With less space, or less than the fiftieth part of the disk if that is less, a spool is full.
+/// A spool is full if less is free than this, or than one fiftieth of the disk if that is less.
 const MIN_FREE_BYTES: u64 = 16 << 20;
 const MIN_FREE_PART: u64 = 50;
 
@@ -37,13 +37,13 @@ impl NodeHealth {
         NodeHealth { spool, is_full: false, n_faults: 0, fault: None, unkillable: Vec::new(), problem: None }
     }
 
-    /// A job could not be started, and it was not its own fault.
+    /// Records a failed start that was not the job's fault.
     pub fn start_failed(&mut self, reason: &str, now: Time) {
         self.n_faults += 1;
         self.fault = Some(Fault { reason: reason.to_owned(), at: now });
     }
 
-    /// A job was started.
+    /// Records a successful start.
     pub fn start_succeeded(&mut self) {
         self.n_faults = 0;
         self.fault = None;
@@ -59,11 +59,11 @@ impl NodeHealth {
         &self.unkillable
     }
 
-    /// Takes in a new check of the disk and of the remaining processes.
+    /// Handles the result of a check of the disk and of the remaining processes.
     pub fn update(&mut self, look: &Look) {
         if let Some(disk) = look.disk {
             let least = MIN_FREE_BYTES.min(disk.size / MIN_FREE_PART);
-            // One that hardly has room again would be full with the next job.
+            // A disk with hardly any room would be full again with the next job.
             let least = if self.is_full { 2 * least } else { least };
             self.is_full = disk.free < least || !disk.has_files;
         }
@@ -71,7 +71,7 @@ impl NodeHealth {
         self.problem.clone_from(&look.problem);
     }
 
-    /// After a while a node tries again.
+    /// Lets the node try again after a pause.
     pub fn on_time(&mut self, now: Time) {
         let has_waited = self.fault.as_ref().is_some_and(|fault| now.since(fault.at) >= PAUSE);
         if self.n_faults >= MAX_FAULTS && has_waited {

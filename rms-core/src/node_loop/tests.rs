@@ -1,4 +1,4 @@
-//! Stories of the loop of a node: what dies when, and what becomes of the jobs that were there.
+//! Tests of the loop of a node: which process dies when, and what becomes of the jobs on the node.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use rms_model::{Generation, JobId, NodeId, Owner, Run, Work};
 
 use super::*;
 
-/// A node whose supervisors are made at once and do nothing by themselves.
+/// A node whose supervisors are started at once and do nothing by themselves.
 struct Scene {
     node: NodeLoop,
     now: Time,
     generation: u64,
-    /// What the loop ordered since it was looked at last, but for what is answered here.
+    /// Orders that no test has taken yet, except those answered here.
     orders: Vec<Outbound>,
 }
 
 impl Scene {
-    /// With two supervisors that wait, and a server.
+    /// Creates a node with two idle supervisors that is connected to a server.
     fn new() -> Scene {
         let mut scene = Scene::before();
         scene.take(Inbound::Found(Vec::new()));
@@ -26,7 +26,7 @@ impl Scene {
         scene
     }
 
-    /// Before anything was found.
+    /// Creates a node before its loop was told what was found.
     fn before() -> Scene {
         let node = NodeLoop::new("s".to_owned(), 2, "/spool".to_owned());
         Scene { node, now: Time::from_secs(1000), generation: 0, orders: Vec::new() }
@@ -37,7 +37,7 @@ impl Scene {
         self.answer();
     }
 
-    /// The same, but seats and spawners that are ordered do not come.
+    /// Handles an event; seats and spawners that are ordered do not come.
     fn take_alone(&mut self, inbound: Inbound) {
         self.node.take(self.now, inbound);
         let orders = self.node.orders();
@@ -83,13 +83,13 @@ impl Scene {
         self.take(Inbound::Desired(desired));
     }
 
-    /// Takes out the first order of a kind.
+    /// Takes the first order of a kind.
     fn take_order(&mut self, is_it: impl Fn(&Outbound) -> bool) -> Option<Outbound> {
         let idx = self.orders.iter().position(is_it)?;
         Some(self.orders.remove(idx))
     }
 
-    /// The supervisor that was ordered to start it.
+    /// Returns the supervisor that was ordered to start the job.
     fn ordered(&mut self, wanted: &DesiredJob) -> Option<String> {
         let is_it = |order: &Outbound| matches!(order, Outbound::Order { job, .. } if *job == wanted.job);
         match self.take_order(is_it)? {
@@ -118,7 +118,7 @@ impl Scene {
         self.take(Inbound::Examined { job: wanted.job, run: wanted.run, remains });
     }
 
-    /// How it has ended, as the server was told last.
+    /// Returns how the job has ended, as the server was told last.
     fn exit(&mut self, wanted: &DesiredJob) -> Option<NodeExit> {
         let mut exit = None;
         for order in &self.orders {
@@ -163,7 +163,7 @@ fn job(id: u64) -> DesiredJob {
     DesiredJob { job: JobId(id), run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }
 }
 
-/// The same job, as it is when it has this node for the second time.
+/// Returns the same job, as ordered when it comes back to this node.
 fn again(mut job: DesiredJob) -> DesiredJob {
     let launch = Arc::make_mut(&mut job.launch);
     launch.generation = 3;
@@ -189,7 +189,7 @@ fn done() -> JobStatus {
     ended(NodeExit::Exited { code: 0 })
 }
 
-/// What a supervisor leaves that has begun the job and dies.
+/// Returns what a supervisor leaves that dies after the job has begun.
 fn begun(job: &DesiredJob, seat: &str) -> SpoolEntry {
     let entry = Entry {
         seat: seat.to_owned(),
@@ -229,7 +229,7 @@ fn a_supervisor_serves_one_job_after_the_other() {
     assert!([first, second].contains(&seat), "it is idle again");
 }
 
-/// Where jobs share a node, many end and begin at a time.
+/// On a node that jobs share, many jobs end and begin at the same time.
 #[test]
 fn supervisors_of_jobs_that_end_together_serve_those_that_begin_next() {
     let mut scene = Scene::new();
@@ -240,7 +240,7 @@ fn supervisors_of_jobs_that_end_together_serve_those_that_begin_next() {
             scene.runs(ended);
         }
         scene.orders.clear();
-        // Six end; the server takes them off at once, or with a step of its own.
+        // Six end; the server removes them at once, or in a step of its own.
         let ends: Vec<DesiredJob> = jobs.drain(..6).collect();
         for ended in &ends {
             scene.says(ended, done());
@@ -389,7 +389,7 @@ fn a_job_that_comes_again_waits_for_what_it_had_here_to_go() {
     assert!(scene.has(&Outbound::RemoveEntry { job: JobId(1), run: Run(1) }));
     assert_eq!(scene.ordered(&second), None, "its new entry would be removed");
 
-    // A removal that hangs holds up nobody else.
+    // A removal that hangs delays no other job.
     scene.desire(&[second.clone(), job(2)]);
     assert!(scene.ordered(&job(2)).is_some());
     assert_eq!(scene.ordered(&second), None);
@@ -397,8 +397,8 @@ fn a_job_that_comes_again_waits_for_what_it_had_here_to_go() {
     assert!(scene.ordered(&second).is_some());
 }
 
-/// A node that keeps the streams of job 1, and is to start another one of that number: a server that was restored from a
-/// backup gives numbers out again.
+/// Returns a node that keeps the streams of job 1 and is to start another job of that number: a server that was
+/// restored from a backup assigns numbers again.
 fn with_two_of_a_number() -> (Scene, DesiredJob) {
     let mut scene = Scene::new();
     let mut first = followed(job(1));
@@ -429,7 +429,7 @@ fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
     assert!(!scene.has(&Outbound::RemoveEntry { job, run }));
 }
 
-/// Its order to end may come before what is kept of the other job is removed.
+/// The order to end the second job may come before what is kept of the first is removed.
 #[test]
 fn another_job_of_the_same_number_that_is_ended_while_it_waits_never_starts() {
     let (mut scene, second) = with_two_of_a_number();
@@ -471,7 +471,7 @@ fn a_folder_that_a_dead_supervisor_was_to_take_away_goes_unless_it_is_anothers()
 
     let seat = scene.starts(&job(2));
     scene.says(&job(2), done());
-    // It comes again at once, and its first supervisor is idle with its name.
+    // Job 2 comes back at once, while its first supervisor is idle under its name.
     scene.desire(&[job(3), again(job(2))]);
     let (third, second) = (scene.ordered(&job(3)).expect("ordered"), scene.ordered(&again(job(2))).expect("ordered"));
     assert_eq!([&third, &second].iter().filter(|name| **name == &seat).count(), 1);
@@ -495,7 +495,7 @@ fn a_spawner_that_dies_is_replaced_after_a_pause() {
     };
     scene.take_alone(Inbound::SpawnerGone);
     assert!(scene.has(&Outbound::EndSeat { seat: late.clone(), with_folder: true }));
-    // It had been made before.
+    // The seat had been made before.
     scene.orders.clear();
     scene.take_alone(Inbound::SeatMade { seat: late.clone(), made: Ok(Made { can_start_over: true }) });
     scene.take_alone(Inbound::SeatIdle { seat: late.clone() });
@@ -517,7 +517,7 @@ fn without_a_spawner_jobs_are_refused_and_the_node_is_troubled() {
         scene.take_alone(Inbound::Desired(Desired { generation: Generation(id), jobs: vec![job(id)] }));
         assert_eq!(scene.exit(&job(id)), None, "a spawner is being started");
         scene.take_alone(Inbound::SpawnerStarted(Err("no more processes".to_owned())));
-        // One look may have been under way.
+        // A check may have been in progress.
         (0..2).for_each(|_| scene.take_alone(Inbound::Looked(Look::default())));
         let exit = scene.exit(&job(id));
         assert!(matches!(exit, Some(NodeExit::NotStarted { .. })), "{exit:?}");
@@ -535,7 +535,7 @@ fn without_a_spawner_jobs_are_refused_and_the_node_is_troubled() {
 fn a_full_disk_is_told_before_the_job_that_met_it() {
     let mut scene = Scene::new();
     scene.starts(&job(1));
-    // A look that has begun before does not count.
+    // A check that began before does not count.
     scene.node.on_time(scene.now);
     scene.take(Inbound::Fault { reason: "no space left on device".to_owned() });
     scene.says(&job(1), ended(NodeExit::at_fault("no space left on device")));

@@ -87,12 +87,12 @@ impl Timelines {
         self.group_of.get(idx).copied().flatten().map(|group| group as usize)
     }
 
-    /// Some groups may have no nodes any more.
+    /// Returns all groups; some may have no nodes any more.
     pub(super) fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// Nodes on which something was planned, in no order.
+    /// Returns the nodes on which something was planned, in no order.
     pub(super) fn planned(&self) -> &[usize] {
         &self.planned
     }

@@ -36,7 +36,7 @@ pub(crate) fn plan_around(state: &State, now: Time, gains: &[Gain]) -> Option<Pl
     plan_after(state, now, &[], gains)
 }
 
-/// Does the same, with these losses before the gains.
+/// As [`plan_around`], with these losses before the gains.
 pub(crate) fn plan_after(state: &State, now: Time, losses: &[Loss], gains: &[Gain]) -> Option<Plan> {
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
@@ -141,7 +141,7 @@ pub(crate) fn spare(state: &State, now: Time, job: JobId, nodes: &[NodeId], long
     nodes.iter().map(|node| spare(node).unwrap_or_default()).collect()
 }
 
-/// Does the same for licences of a cluster.
+/// As [`spare`], for licences of a cluster.
 pub(crate) fn spare_licences(
     state: &State,
     now: Time,

@@ -1,4 +1,4 @@
-//! Compacts a placed evolution profile: the same completion, as late a start and as short waits as that allows (000, 003).
+//! Compacts a placed profile: the same completion, as late a start and as short waits as possible (000, 003).
 //!
 //! It is the base fit with time running backwards from the completion: the last stage stays, and the gap before a
 //! stage is covered by the stage before it.
@@ -22,7 +22,7 @@ pub fn place(
     Ok(if expansion.compacting { compact(occupied, capacity, request, expansion.limit, base) } else { base })
 }
 
-/// `base` must be the fit of `request` for the same occupation, capacity and limit.
+/// Compacts a placed profile. `base` must be the fit of `request` for the same occupation, capacity and limit.
 pub fn compact(occupied: &Profile, capacity: u32, request: &Evolution, limit: ExpandLimit, base: Fit) -> Fit {
     let completion = base.completion();
     let mirror = |time: Time| Time::from_millis(-time.as_millis());

@@ -51,7 +51,7 @@ impl Digest {
     }
 }
 
-/// Two rounds of the finalizer of SplitMix64.
+/// Returns the weight of a time, by two rounds of the finalizer of SplitMix64.
 fn weight(at: Time) -> u128 {
     let mix = |seed: u64| {
         let seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -15,8 +15,8 @@ use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;
 
-/// The occupation by other jobs of the nodes that a running application may use on its cluster, and the number of those
-/// nodes.
+/// Returns the occupation by other jobs of the nodes that a running application may use on its cluster, and the number
+/// of those nodes.
 pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profile, u32) {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return (Profile::new(), 0) };
@@ -28,8 +28,8 @@ pub(crate) fn occupation_beside(state: &State, now: Time, job: JobId) -> (Profil
     occupation(&all, Some(&special), cluster)
 }
 
-/// The occupation of the nodes of `special`. Where only the number of nodes that others will hold is known, it counts
-/// as far as it exceeds all other nodes.
+/// Returns the occupation of the nodes of `special`. Where only the number of nodes that others will hold is known, it
+/// counts as far as it exceeds all other nodes.
 fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId) -> (Profile, u32) {
     let of_all = all.view.get(&cluster).cloned().unwrap_or_default();
     match special {
@@ -44,8 +44,8 @@ fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId
 }
 
 impl Pass<'_> {
-    /// Step 4b of 001, Fig. 5, for an evolving application: chooses the cluster where it completes first; its stages
-    /// are placed by [`compact::place`]. Between equals, the cluster named first wins; placements that start by
+    /// Performs step 4b of 001, Fig. 5, for an evolving application: chooses the cluster where it completes first; its
+    /// stages are placed by [`compact::place`]. Between equals, the cluster named first wins; placements that start by
     /// `latest`, if given, precede the others.
     pub(super) fn find_stages(
         &mut self,

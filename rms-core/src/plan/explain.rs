@@ -65,8 +65,8 @@ fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
 }
 
-/// The reason of a placement, with all jobs that block it. For a placement outside the plan, `placed_idx` is behind
-/// those of the plan.
+/// Returns the reason of a placement, with all jobs that block it. For a placement outside the plan, `placed_idx` is
+/// behind those of the plan.
 pub(crate) fn outcome_reason(
     state: &State,
     plan: &Plan,
@@ -363,8 +363,8 @@ fn is_in_the_way(state: &State, holder: JobId, spec: &JobSpec, request: &Request
     nodes.is_empty() || nodes.iter().any(can_use)
 }
 
-/// Spans from the first to the last instant before its start at which too few nodes are free, including gaps that are
-/// too short for it. `busy` is the least number taken throughout.
+/// Finds the span from the first to the last instant before its start at which too few nodes are free, including gaps
+/// that are too short for it. `busy` is the least number taken throughout.
 fn blocked_window(
     now: Time,
     at: Time,
@@ -417,8 +417,8 @@ fn overdue_jobs(state: &State, now: Time, at: Time, request: &Request) -> Option
     })
 }
 
-/// All that holds nodes of a cluster before this application may: running jobs and ghosts, offers, and jobs that the
-/// policy places ahead of it.
+/// Returns all that holds nodes of a cluster before this application may: running jobs and ghosts, offers, and jobs
+/// that the policy places ahead of it.
 fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Vec<Blocker> {
     let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
         .map(|(job, state, is_offer, block)| {

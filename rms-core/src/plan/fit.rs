@@ -32,7 +32,7 @@ impl Fit {
         self.start + self.expanded.span()
     }
 
-    /// When each of its stages begins.
+    /// Returns when each of its stages begins.
     pub fn starts(&self) -> impl Iterator<Item = Time> + '_ {
         self.expanded.blocks(self.start).map(|block| block.from)
     }
@@ -181,7 +181,7 @@ mod tests {
         let occupied = profile(&[(10, 3)]);
         let request = "1x2s,2x4s,5x1s";
         assert_eq!(fitted(&occupied, request, ExpandLimit::NONE), (4, "1x2s,2x4s,5x1s".to_owned()));
-        // The middle stage could begin earlier and wait, but that would not complete earlier: only the base fit does it.
+        // The middle stage could begin earlier and wait without completing earlier: only the base fit does that.
         assert_eq!(fitted(&occupied, request, ExpandLimit::TWICE), (0, "1x2s,2x8s,5x1s".to_owned()));
         assert_eq!(fitted(&occupied, request, ExpandLimit::Milli(1500)), (2, "1x2s,2x6s,5x1s".to_owned()));
     }
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(nothing, Ok(Fit { start: Time::from_secs(3), expanded: Evolution::default() }));
     }
 
-    /// All start vectors of small cases, tried one after the other (RULES of the vectors: F5): the least completion, and
-    /// among those that have it the least start of every stage, the first one apart, which is next to the second.
+    /// All start vectors of small cases, tried one after the other (RULES of the vectors: F5): the least completion,
+    /// and among those that have it the least start of every stage, the first one apart, which is next to the second.
     #[test]
     fn no_start_vector_is_better() {
         let mut dice = Dice::new(5);

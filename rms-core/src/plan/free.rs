@@ -34,7 +34,7 @@ pub(crate) fn is_free_for(state: &State, job: JobId, cluster: ClusterId, node: N
         && row::reserved(state, job, started).all(|reserved| reserved != node)
 }
 
-/// Does the same without regard to promises to others.
+/// As [`is_free_for`], without regard to promises to others.
 pub(crate) fn has_room_to_grow(state: &State, job: JobId, node: NodeId) -> bool {
     let entry = &state.jobs()[&job];
     let (Some(started), Some(known)) = (entry.started(), state.nodes().get(&node)) else { return false };

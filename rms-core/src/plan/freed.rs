@@ -79,8 +79,8 @@ impl Grid<'_> {
         let mut is_own = vec![false; self.lines().len()];
         let here = own.places.iter().filter(|place| place.cluster == self.cluster);
         here.filter_map(|place| self.line_idx(place.node)).for_each(|idx| is_own[idx] = true);
-        // For each group and whether the job has the node: which of the freed was seen last on such a node, which has no
-        // room in time.
+        // By group and whether the job itself has the node: the last freed entry that was checked on such a node
+        // without finding room in time.
         let mut seen = vec![[0; 2]; n_groups];
         (1..).zip(in_time).any(|(number, (freed, times))| {
             let mut is_new = |idx: usize| match self.timelines.group_idx(idx) {

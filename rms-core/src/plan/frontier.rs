@@ -10,7 +10,7 @@ use rms_model::{Mebibytes, Span, Time};
 /// The starts found so far, in a Fenwick tree over the nodes wanted whose nodes are staircases over the spans.
 #[derive(Debug)]
 pub(super) struct Frontier {
-    /// By 1 + nodes wanted; index 0 is not used.
+    /// Indexed by 1 + nodes wanted; index 0 is not used.
     nodes: Vec<Staircase>,
 }
 

@@ -85,7 +85,7 @@ impl Wanted {
         is_plain.then_some(want)
     }
 
-    /// The number of free cores below which a node has no room for it.
+    /// Returns the number of free cores below which a node has no room for it.
     fn least_cores(&self) -> u32 {
         self.pieces.iter().flatten().map(|piece| piece.slice.cores).min().unwrap_or(0)
     }
@@ -253,13 +253,13 @@ impl<'a> Grid<'a> {
         !self.has_plans && !is_overdue && self.shared.are_all_open()
     }
 
-    /// The nodes that have room now; while [`Grid::is_simple`], it stays.
+    /// Returns the nodes that have room now; while [`Grid::is_simple`], it stays.
     fn fit_now<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = usize> + 'w {
         let buckets = self.shared.with_free(wanted.least_cores()).flat_map(|(_, nodes)| nodes);
         buckets.filter(|idx| self.next_fit(*idx, self.line(*idx), wanted) == Some(self.now))
     }
 
-    /// The nodes that have no room now, by the time when they will; only while [`Grid::is_simple`].
+    /// Returns the nodes that have no room now, by the time when they will; only while [`Grid::is_simple`].
     fn fit_later<'w>(&'w self, wanted: &'w Wanted) -> impl Iterator<Item = (Time, usize)> + 'w {
         let planned = self.timelines.planned().iter().filter_map(|idx| {
             let fit = self.next_fit(*idx, self.line(*idx), wanted)?;
@@ -312,7 +312,7 @@ impl<'a> Grid<'a> {
         pieces.filter_map(|piece| self.next_hole_of(idx, line, piece, wanted.wall, from)).min_by_key(|hole| hole.first)
     }
 
-    /// Does the same for one piece.
+    /// As [`Grid::next_hole`], for one piece.
     fn next_hole_of(&self, idx: usize, line: &Line, piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
         let from = self.opens(line.is_open, from);
         match self.timelines.get(idx) {
@@ -505,7 +505,7 @@ impl<'a> Grid<'a> {
         row
     }
 
-    /// What is free of a node over time.
+    /// Returns what is free of a node over time.
     pub(super) fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
         let line = self.line(idx);
         let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
@@ -572,7 +572,7 @@ impl<'a> Grid<'a> {
         self.timelines.vacate();
     }
 
-    /// The time when the first waiting job gets a part of a node.
+    /// Returns when the first waiting job gets a part of each node.
     pub(super) fn next_use(&self) -> impl Iterator<Item = (NodeId, Time)> + '_ {
         let used = std::iter::zip(self.shared.lines(), &self.next_use).filter(|(_, at)| **at < Time::NEVER);
         used.map(|((node, _), at)| (*node, *at))
@@ -600,7 +600,7 @@ impl<'a> Grid<'a> {
         Some(Place { cluster: self.cluster, node, piece })
     }
 
-    /// The times at which a node has room for one of these pieces, as far as its kind has them.
+    /// Returns the times at which a node has room for one of these pieces, as far as its kind has them.
     pub(super) fn times_with_room(
         &self,
         node: NodeId,
@@ -626,7 +626,7 @@ impl<'a> Grid<'a> {
         Some(self.drawn(self.shared.line_idx(node).ok()?).least(until))
     }
 
-    /// The usable nodes of which a job has something, and from when until when.
+    /// Returns the usable nodes of which a job has something, and from when until when.
     pub(super) fn busy(&self) -> impl Iterator<Item = (NodeId, Time, Time)> + '_ {
         let lines = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
         lines.flat_map(|(idx, (node, line))| {
@@ -643,13 +643,13 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The number of logical CPUs of the cores of a place.
+    /// Returns the number of logical CPUs of the cores of a place.
     pub(super) fn n_cpus(&self, place: &Place) -> usize {
         let line = self.shared.line_idx(place.node).map(|idx| &self.shared.lines()[idx].1);
         line.map_or(0, |line| place.piece.slice.cores * self.shared.kinds()[line.kind].threads_per_core()) as usize
     }
 
-    /// For each usable node that no job has now, the time until which none will.
+    /// Returns, for each usable node that no job has now, the time until which none will.
     pub(super) fn clear_until(&self) -> impl Iterator<Item = Time> + '_ {
         let usable = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
         usable.filter_map(|(idx, (_, line))| match self.timelines.get(idx) {

@@ -26,7 +26,7 @@ pub(super) struct Ledger<'a> {
     pub(super) capacity: Cow<'a, BTreeMap<ClusterId, u32>>,
     /// The view of the state, until something is added.
     pub(super) view: Cow<'a, View>,
-    /// What the searches of this pass have shown, for clusters with a long profile.
+    /// The starts that searches of this pass have found, for clusters with a long profile.
     frontiers: BTreeMap<ClusterId, Frontier>,
     /// Digests of the view, as of the given time; only while launchers watch it.
     digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
@@ -68,7 +68,7 @@ impl<'a> Ledger<'a> {
         self
     }
 
-    /// From now on, tracks for each cluster whether its profile has changed.
+    /// Starts to track for each cluster whether its profile has changed.
     pub(super) fn keep_digests(&mut self, now: Time) {
         let digests = self.view.iter().map(|(cluster, profile)| (*cluster, Digest::of(profile, now)));
         self.digests = Some((now, digests.collect()));
@@ -310,7 +310,7 @@ pub(super) fn held_nodes(state: &State, now: Time) -> impl Iterator<Item = (Node
     })
 }
 
-/// The usable nodes that meet a constraint.
+/// Returns the usable nodes that meet a constraint.
 pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeId> {
     let is_eligible = |entry: &Node| entry.is_usable() && meets(&entry.inventory, constraint);
     state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
@@ -336,7 +336,7 @@ pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
         && inventory.devices.cover(&constraint.devices)
 }
 
-/// Usable nodes that running applications have given back and that are still kept.
+/// Returns the usable nodes that running applications have given back and that are still kept.
 fn node_ghosts(state: &State, now: Time) -> impl Iterator<Item = (NodeId, NodeGhost)> + '_ {
     let ghosts = state.node_ghosts().filter(move |(until, _)| *until > now);
     let is_counted = |entry: &&Node| entry.is_usable() && !state.is_shared(entry.cluster);
@@ -350,12 +350,13 @@ fn ghost_block(ghost: &NodeGhost, now: Time) -> Block {
     Block { from: ghost.from.min(now), until: ghost.until, nodes: 1 }
 }
 
-/// What each started job and ghost holds of one cluster, with its state, and whether it is kept for a negotiation.
+/// Returns what each started job and ghost holds of one cluster, with its state, and whether it is kept for a
+/// negotiation.
 pub(crate) fn base_blocks(state: &State, now: Time, cluster: ClusterId) -> Vec<(JobState, bool, Block)> {
     holds(state, now, cluster).map(|(_, state, is_offer, block)| (state, is_offer, block)).collect()
 }
 
-/// Does the same, with the jobs.
+/// As [`base_blocks`], with the jobs.
 pub(super) fn holds(
     state: &State,
     now: Time,
@@ -380,8 +381,10 @@ pub(super) fn holds(
     held.chain(given_back)
 }
 
-/// Finds the earliest time from `now` on when the request fits in every ledger on every cluster it names (R4). `Err`
-/// names the cluster that is too small.
+/// Finds the earliest time from `now` on when the request fits in every ledger on every cluster it names (R4).
+///
+/// # Errors
+/// The cluster that is too small, and the number of nodes wanted.
 pub(super) fn first_hole(
     ledgers: &mut [&mut Ledger<'_>],
     request: &Request,

@@ -43,7 +43,7 @@ impl Licences {
         }
     }
 
-    /// The number of licences of this name that are free from now until `until`.
+    /// Returns how many licences of this name are free from now until `until`.
     pub(super) fn spare(&self, cluster: ClusterId, name: &str, until: Time) -> u32 {
         self.by_cluster.get(&cluster).map_or(0, |pool| pool.least(until).devices.count(name))
     }

@@ -84,7 +84,7 @@ fn percentile(state: &State, percent: usize) -> Fraction {
     all.get(rank).copied().unwrap_or(Fraction::ZERO)
 }
 
-/// Time in system at the limit, and requested time, of each running job.
+/// Returns the time in system at the limit, and the requested time, of each running job.
 fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
     let started = state.holding().filter_map(|(_, entry)| Some((entry, entry.started()?)));
     started
@@ -340,7 +340,7 @@ impl<'a> Mates<'a> {
         }
     }
 
-    /// Places on other nodes of a core-shared cluster for what the guest asked for; empty on other clusters.
+    /// Returns places on other nodes of a core-shared cluster for what the guest asked for; none on other clusters.
     fn free_places(
         &self,
         guest: Guest<'_>,
@@ -379,8 +379,8 @@ impl<'a> Mates<'a> {
         mates.iter().flat_map(|(mate, _)| self.nodes(mate)).collect()
     }
 
-    /// Candidates below the cut-off that run long enough; without those whose sizes cannot add up to what is wanted, as
-    /// far as that is known.
+    /// Returns the candidates below the cut-off that run long enough; without those whose sizes cannot add up to what
+    /// is wanted, as far as that is known.
     fn candidates_for(&self, cluster: ClusterId, guest: Guest<'_>, n_free: u32) -> Vec<&Candidate<'a>> {
         let weight = guest.request.n_nodes();
         let wall = millis(guest.request.wall);
@@ -455,8 +455,8 @@ impl<'a> Mates<'a> {
         (offer.outlasts(least) && self.nodes_suit(candidate, guest)).then_some(offer)
     }
 
-    /// On a node where a mate has `cores` and keeps at least `least`: the cores that the guest would have, and those
-    /// that it asked for.
+    /// Returns the cores that the guest would have on a node where a mate has `cores` and keeps at least `least`, and
+    /// those that it asked for.
     fn cores_lent(&self, guest: Guest<'_>, node: NodeId, cores: u32, least: u32) -> (u32, u32) {
         let known = &self.state.nodes()[&node];
         let factor = self.state.settings().sharing_factor_of(&self.state.clusters()[&known.cluster]);

@@ -60,10 +60,11 @@ pub enum Scope<'a> {
     /// Only what starts now. The pass ends early once no node is free: nothing later in the order could start,
     /// and nothing earlier depends on it.
     Starts,
-    /// The same if all that was freed since the last pass is before `until`; in clusters that are shared by cores, on
-    /// `nodes` only.
+    /// As [`Scope::Starts`], if all that was freed since the last pass is before `until`; in clusters that are shared
+    /// by cores, on `nodes` only.
     Freed { until: Time, nodes: &'a IdSet },
-    /// The same if nothing was freed since the last pass that could let a job start earlier than that pass found.
+    /// As [`Scope::Starts`], if nothing was freed since the last pass that could let a job start earlier than that pass
+    /// found.
     Arrivals,
     /// An estimate for each application that is considered.
     Estimates,
@@ -170,7 +171,7 @@ impl Plan {
 }
 
 impl Placed {
-    /// The estimated start (001, Fig. 5, step 4b).
+    /// Returns the estimated start (001, Fig. 5, step 4b).
     pub fn estimate(&self, now: Time) -> Option<Time> {
         match self {
             Placed::Now { .. } => Some(now),
@@ -179,7 +180,7 @@ impl Placed {
         }
     }
 
-    /// The estimated start of a job that has to wait.
+    /// Returns the estimated start of a job that has to wait.
     pub(crate) fn later(&self) -> Option<Time> {
         match self {
             Placed::Later { at, .. } => Some(*at),
@@ -187,7 +188,7 @@ impl Placed {
         }
     }
 
-    /// The stages of an evolving application, placed.
+    /// Returns the placed stages of an evolving application.
     pub fn fit(&self) -> Option<&fit::Fit> {
         match self {
             Placed::Now { fit, .. } | Placed::Later { fit, .. } => fit.as_deref(),

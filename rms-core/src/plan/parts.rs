@@ -106,7 +106,7 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
     }
 }
 
-/// The cluster of an evolving application: it has nodes of one only.
+/// Returns the cluster of an evolving application: it has nodes of one only.
 pub(crate) fn cluster_of(request: &Request) -> ClusterId {
     request.nodes.keys().next().copied().expect("an evolving application names its cluster")
 }

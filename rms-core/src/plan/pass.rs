@@ -204,7 +204,7 @@ impl<'a> Pass<'a> {
         self.supposed.iter().for_each(|supposed| supposed.show(self.state, ledger));
     }
 
-    /// From now on, records the nodes given away so far one by one, and not by their number.
+    /// Starts to record the nodes given away one by one, and not by their number.
     pub(super) fn remember_taken(&mut self) {
         self.taken_set.extend(self.taken.iter().copied());
     }
@@ -227,7 +227,7 @@ impl<'a> Pass<'a> {
         self.find_until(spec, from, None)
     }
 
-    /// Does the same among the sizes that start by `latest`; at least one does.
+    /// As [`Pass::find`], among the sizes that start by `latest`; at least one does.
     pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
         if let Some(evolving) = &spec.evolving {
             self.open_ledgers(spec);
@@ -300,8 +300,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// From now on, records every place that is taken, also those that may be given back. Called before any application
-    /// is placed.
+    /// Starts to record every place that is taken, also those that may be given back. Called before any application is
+    /// placed.
     pub(super) fn track_all(&mut self) {
         self.tracks = true;
     }
@@ -316,8 +316,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Does the same as [`Pass::settle`] and also returns what was taken. If the nodes are not free, the hole at
-    /// `latest` is used.
+    /// As [`Pass::settle`], and also returns what was taken. If the nodes are not free, the hole at `latest` is used.
     pub(super) fn settle_until(&mut self, found: Found, latest: Option<Time>) -> (Placed, Taken) {
         self.open_window(found.subset.as_ref());
         let Found { request, option_idx, subset, start, blocked, mut fit, wanted, row, licences } = found;
@@ -358,7 +357,7 @@ impl<'a> Pass<'a> {
         (outcome, taken)
     }
 
-    /// Does the same as [`Pass::settle`], but takes nothing unless the job starts now.
+    /// As [`Pass::settle`], but takes nothing unless the job starts now.
     pub(super) fn start(&mut self, found: Found) -> Option<Placed> {
         if found.start > self.now {
             return None;
@@ -612,7 +611,7 @@ impl<'a> Pass<'a> {
         taken.blocks().map(share).collect()
     }
 
-    /// From now on, keeps the view of a class. Called before any application is placed.
+    /// Starts to keep the view of a class. Called before any application is placed.
     pub(super) fn watch(&mut self, class: &Class) {
         let (constraint, slice) = class;
         if slice.is_none() {
@@ -655,23 +654,23 @@ impl Taken {
         self.request.wall
     }
 
-    /// Known only if the application starts now.
+    /// Returns its nodes; known only if the application starts now.
     pub(super) fn nodes(&self) -> Option<&[NodeId]> {
         self.nodes.as_deref()
     }
 
-    /// What it takes of a cluster that is allocated by whole nodes.
+    /// Returns what it takes of a cluster that is allocated by whole nodes.
     pub(super) fn blocks_on(&self, cluster: ClusterId) -> impl Iterator<Item = Block> + '_ {
         self.blocks().filter(move |(on, _)| *on == cluster).map(|(_, block)| block)
     }
 
-    /// Nodes that are named for it, although it starts later.
+    /// Returns the nodes that are named for it, although it starts later.
     pub(super) fn named(&self) -> impl Iterator<Item = NodeId> + '_ {
         let window = self.subset.iter().filter_map(Subset::window).flatten().copied();
         self.places.iter().map(|place| place.node).chain(window)
     }
 
-    /// What it takes of each cluster that is allocated by whole nodes, ordered by time.
+    /// Returns what it takes of each cluster that is allocated by whole nodes, ordered by time.
     fn blocks(&self) -> impl Iterator<Item = (ClusterId, Block)> + '_ {
         let until = self.at + self.request.wall;
         let rigid = if self.stages.is_none() { Some(&self.request.nodes) } else { None };

@@ -120,8 +120,8 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     Some(Plan { placements, base, last_view, ..Plan::of_nobody(now) })
 }
 
-/// The queued applications that a pass considers, in order. A job with a promised start is considered even if others
-/// have moved it beyond the depth.
+/// Returns the queued applications that a pass considers, in order. A job with a promised start is considered even if
+/// others have moved it beyond the depth.
 pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)> + Clone + '_ {
     let depth = state.depth().map_or(usize::MAX, |depth| depth as usize);
     let mut n_promised = state.n_promised();
@@ -133,7 +133,7 @@ pub(super) fn considered(state: &State) -> impl Iterator<Item = (JobId, &Demand)
     state.demands().enumerate().take_while(within).map(|(_, considered)| considered)
 }
 
-/// The number of free nodes over all clusters; in clusters that are shared by cores, of logical CPUs.
+/// Returns the number of free nodes over all clusters; in clusters that are shared by cores, of logical CPUs.
 pub(super) fn n_free(state: &State) -> usize {
     let n_free = |cluster: &ClusterId| match state.shared().get(*cluster) {
         Some(shared) => shared.n_free_cpus as usize,
@@ -146,7 +146,8 @@ pub(super) fn n_free(state: &State) -> usize {
 struct Slot {
     held: Held,
     outcome: Option<Placed>,
-    /// It has its earliest start, whatever was freed up to that place of [`Stays::freed`]; `None` if that is unknown.
+    /// It has its earliest start with regard to the first that many entries of [`Stays::freed`]; `None` if that is
+    /// unknown.
     n_checked: Option<usize>,
 }
 
@@ -171,28 +172,29 @@ impl Held {
 /// Decides which applications need no search.
 struct Stays {
     may_pass_by: bool,
-    /// No job moves that holds what it was promised: nothing was freed since that was the earliest.
+    /// Jobs that hold what they were promised stay: nothing was freed since that was the earliest.
     keeps_promises: bool,
-    /// All that was freed since all jobs were placed as early as possible is before that time: a job that starts
+    /// Everything freed since all jobs were placed as early as possible lies before this time: a job that starts
     /// earlier than promised starts before it, where enough nodes are free.
     freed_until: Time,
     /// What was freed where nodes are shared and promises name them, in order; `None` if every job is to be searched.
     freed: Option<Vec<FreedPlaces>>,
-    /// That many nodes of a cluster are not free before then.
+    /// The time before which that many nodes of a cluster are not free.
     first_free: BTreeMap<(ClusterId, u32), Time>,
-    /// A start of a job with that many nodes of a cluster and that wall time is impossible until then; holds until a
-    /// job moves.
+    /// The time before which no job with that many nodes of a cluster and that wall time can start; holds until a job
+    /// moves.
     full_until: BTreeMap<(ClusterId, u32, Span), Time>,
 }
 
 impl Stays {
-    /// A job has moved to an earlier time or to other nodes, or gets none any more, and its former place is free.
+    /// Records that a job has moved to an earlier time or to other nodes, or gets none any more, and that its former
+    /// place is free.
     fn free(&mut self, held: &Taken, taken: Option<&Taken>, grids: &Grids<'_>) {
         self.freed_until = self.freed_until.max(held.at + held.wall());
         if let Some(freed) = &mut self.freed {
             freed.extend(grids.freed_by_move(held, taken));
         }
-        // What was full before that is still full.
+        // What was full before `held.at` is still full.
         self.first_free.retain(|_, first| *first <= held.at);
         self.full_until.clear();
     }
@@ -228,7 +230,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    /// Begins with the view before the first application.
+    /// Returns the plan of this walk; `base` is the view before the first application.
     pub(super) fn into_plan(self, base: View) -> Plan {
         let shared = self.pass.grids.left();
         let last_view = self.pass.all.view.into_owned();
@@ -257,7 +259,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    /// Each job in order takes its first hole; if that is later than now, mates are searched for it at once (004,
+    /// Places each job in order in its first hole; if that is later than now, mates are searched for it at once (004,
     /// §3.1). The first job with mates ends the pass, because the jobs before it are then tried again.
     fn sharing(&mut self, jobs: impl Iterator<Item = JobId>, round: &mut SharingRound) -> Option<GuestStart> {
         let mut mates = Mates::new(self.state, self.now, round);
@@ -505,8 +507,8 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.pass.keep(self.spec(job), promise)
     }
 
-    /// A job whose promise no longer fits, because a job is late or nodes have gone, takes the next hole after it: jobs
-    /// behind it, whose promises are kept later, do not overtake it.
+    /// Places a job whose promise no longer fits, because a job is late or nodes have gone, in the next hole after it:
+    /// jobs behind it, whose promises are kept later, do not overtake it.
     fn keep_late(&mut self, job: JobId, demand: &Demand) -> Slot {
         let late = demand.promised.and_then(|at| self.pass.find(self.spec(job), at.max(self.now)).ok());
         let Some(found) = late else { return Slot { held: Held::Nothing, outcome: None, n_checked: None } };
@@ -515,8 +517,8 @@ impl<'a, 'l> Walk<'a, 'l> {
         Slot { held: Held::Taken(Box::new(taken)), outcome, n_checked: None }
     }
 
-    /// Each job in order gives up what it holds and takes the first hole. Returns whether that moved any job forward, or to
-    /// other nodes.
+    /// Lets each job in order give up what it holds and take the first hole. Returns whether that moved any job
+    /// forward, or to other nodes.
     fn sweep(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, slots: &mut Slots, stays: &mut Stays) -> bool {
         let mut has_moved = false;
         for (job, demand) in jobs {
@@ -532,7 +534,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             let is_kept = stays.keeps_promises && matches!(&held, Held::Taken(kept) if kept.at > self.now);
             if is_kept || self.must_stay_there(job, &held, n_checked, stays) || self.must_stay(demand, &held, stays) {
                 if let Some(slot) = slots.get_mut(&job) {
-                    // Who is kept is looked at once something has moved.
+                    // Kept jobs are checked again once something has moved.
                     let n_checked = if is_kept { n_checked } else { stays.n_freed() };
                     *slot = Slot { held, outcome: before, n_checked };
                 }
@@ -603,8 +605,8 @@ impl<'a, 'l> Walk<'a, 'l> {
             return true;
         }
         let known = stays.full_until.entry((cluster, nodes, wall)).or_insert(first);
-        // What holds until an earlier time holds for a later one, but not the other way round: the promised start cuts
-        // off what has to be free.
+        // What is full for an earlier promised start is full for a later one, but not the other way round: the promised
+        // start bounds the time for which nodes must be free.
         let from = if *known <= at { first.max(*known) } else { first };
         let is_full = self.pass.all.is_full_until(cluster, nodes, wall, (from, before, at));
         if is_full {

@@ -23,7 +23,7 @@ fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
     course.row.iter().enumerate().flat_map(of_place).collect()
 }
 
-/// The nodes that were promised to other applications for stages that begin before this one ends.
+/// Returns the nodes that were promised to other applications for stages that begin before this one ends.
 pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> impl Iterator<Item = NodeId> + use<'a> {
     let end = started.at + started.request.wall;
     let others = state.evolved().filter(move |(other, ..)| *other != job);

@@ -18,8 +18,8 @@ impl Grid<'_> {
         }
     }
 
-    /// The earliest time from `from` on at which enough neighbours have room, and how many nodes have room at `from`;
-    /// `None` if there never are enough.
+    /// Finds the earliest time from `from` on at which enough neighbours have room, and how many nodes have room at
+    /// `from`; `None` if there never are enough.
     pub(super) fn first_run(&self, wanted: &Wanted, from: Time) -> Option<(Time, usize)> {
         let lines: Vec<Option<usize>> = self.in_order.iter().map(|node| self.eligible_idx(wanted, *node)).collect();
         let next_hole = |line: &Option<usize>, from: Time| {

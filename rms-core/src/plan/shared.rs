@@ -14,7 +14,7 @@ use super::{Blocked, Placed, Shortage};
 use crate::state::Piece;
 
 impl Pass<'_> {
-    /// From now on, the views count the nodes of shared clusters of which a job has something.
+    /// Makes the views count, from now on, the nodes of shared clusters of which a job has something.
     pub(super) fn count_whole_nodes(&mut self) {
         let mut blocks = Vec::new();
         for (cluster, grid) in &self.grids.by_cluster {
@@ -48,7 +48,8 @@ impl Pass<'_> {
         self.show_blocks(blocks);
     }
 
-    /// Does the same for a job: each of its stages has as many of the places as it needs, the first ones.
+    /// Takes the places of a job, or gives them back: each of its stages has as many of the places as it needs, the
+    /// first ones.
     pub(super) fn take_places_of(&mut self, taken: &Taken, sign: i64) {
         match &taken.stages {
             None => self.take_places(&taken.places, (taken.at, taken.at + taken.wall()), sign),

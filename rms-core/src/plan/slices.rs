@@ -131,7 +131,7 @@ impl Slices<'_> {
         fits.then_some(Wanted { slice, is_whole, size: Size { cores: cores.into(), memory } })
     }
 
-    /// What is free of a node now.
+    /// Returns what is free of a node now.
     fn free(&self, idx: usize) -> Size {
         let (node, line) = &self.shared.lines()[idx];
         let free = Size { cores: line.room.cores, memory: line.room.memory };
@@ -315,7 +315,7 @@ impl Slices<'_> {
         }
     }
 
-    /// Does the same as [`Slices::reserve`], node by node.
+    /// As [`Slices::reserve`], node by node.
     fn reserve_parts(&self, first: &Wanted) -> Option<Shadow> {
         let n_wanted = first.slice.nodes as usize;
         let fit_now = || {

@@ -89,13 +89,13 @@ impl Timeline {
         self.first_hole_by(piece, wall, (from, Time::NEVER))
     }
 
-    /// Does the same, but starts after `latest`, which is not before `from`, are not needed.
+    /// As [`Timeline::first_hole`], but starts after `latest`, which is not before `from`, are not needed.
     pub fn first_hole_by(&self, piece: &Piece, wall: Span, times: (Time, Time)) -> Option<Hole> {
         let steps = self.steps[self.idx_at(times.0)..].iter();
         first_hole_in(steps.map(|(begin, room)| (*begin, room.holds(piece))), wall, times)
     }
 
-    /// Does the same as [`Timeline::first_hole`], with room for the piece during `given`, whatever is taken then.
+    /// As [`Timeline::first_hole`], with room for the piece during `given`, whatever is taken then.
     pub(super) fn first_hole_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
         let first = self.idx_at(from);
         let ends = self.steps[first + 1..].iter().map(|(begin, _)| *begin).chain([Time::NEVER]);
@@ -118,12 +118,12 @@ impl Timeline {
         self.steps.partition_point(|(begin, _)| *begin <= at).saturating_sub(1)
     }
 
-    /// What is free at that time.
+    /// Returns what is free at that time.
     pub(super) fn at(&self, at: Time) -> &NodeRoom {
         &self.steps[self.idx_at(at)].1
     }
 
-    /// What is free at every time before `until`.
+    /// Returns what is free at every time before `until`.
     pub(super) fn least(&self, until: Time) -> Slice {
         let mut steps = self.steps.iter().take_while(|(begin, _)| *begin < until).map(|(_, room)| room);
         let first = steps.next().cloned().unwrap_or_default();
@@ -134,17 +134,17 @@ impl Timeline {
         least.left()
     }
 
-    /// The times between `from` and `until` at which no job has anything of the node.
+    /// Returns the times between `from` and `until` at which no job has anything of the node.
     pub(super) fn clear(&self, from: Time, until: Time) -> Vec<(Time, Time)> {
         self.times((from, until), NodeRoom::is_clear)
     }
 
-    /// The times from `from` on at which a job has something of the node.
+    /// Returns the times from `from` on at which a job has something of the node.
     pub(super) fn busy(&self, from: Time) -> Vec<(Time, Time)> {
         self.times((from, Time::NEVER), |room| !room.is_clear())
     }
 
-    /// The times at which there is no room for a piece, and those before `opens`, when nothing may start.
+    /// Returns the times at which there is no room for a piece, and those before `opens`, when nothing may start.
     pub(super) fn lacking(&self, piece: &Piece, opens: Time) -> Vec<(Time, Time)> {
         let first = self.steps.first().map_or(opens, |(begin, _)| *begin);
         let mut lacking = self.times((opens, Time::NEVER), |room| !room.holds(piece));
@@ -154,7 +154,7 @@ impl Timeline {
         lacking
     }
 
-    /// The times at which `holds` is true.
+    /// Returns the times at which `holds` is true.
     pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
         let first = self.idx_at(from);
@@ -212,7 +212,7 @@ impl Hole {
         Hole { first, last: Time::NEVER }
     }
 
-    /// The exact times are unknown, but none is before `first`: the hole contains no time.
+    /// Creates a hole that contains no time: its exact times are unknown, but none is before `first`.
     pub(super) fn not_before(first: Time) -> Hole {
         Hole { first, last: first - Span::from_millis(1) }
     }
@@ -250,7 +250,7 @@ impl Soonest {
         }
     }
 
-    /// The time by which as many nodes as are wanted have room, or [`Time::NEVER`].
+    /// Returns the time by which as many nodes as are wanted have room, or [`Time::NEVER`].
     fn last(&self) -> Time {
         let last = self.times.peek().filter(|_| self.n_nodes >= self.n_wanted);
         last.map_or(Time::NEVER, |(at, _)| *at)

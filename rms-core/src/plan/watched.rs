@@ -80,7 +80,7 @@ impl<'a> Watches<'a> {
         self.by_class.values_mut().map(|watched| &mut watched.ledger)
     }
 
-    /// The times at which places that are about to be taken, or given back, have room for what is watched.
+    /// Returns the times at which places that are about to be taken, or given back, have room for what is watched.
     pub(super) fn room_before(&self, grids: &Grids<'_>, places: &[Place], times: (Time, Time)) -> RoomBefore {
         let room = |watched: &WatchedLedger<'a>| {
             let of_place = |place: &Place| watched.times_with_room(grids, place.cluster, place.node, times);
@@ -107,7 +107,7 @@ impl<'a> Watches<'a> {
     }
 }
 
-/// The times between these, which are in order.
+/// Returns the times between these, which are in order.
 fn gaps(times: &[(Time, Time)], (from, until): (Time, Time)) -> impl Iterator<Item = (Time, Time)> + '_ {
     let begins = std::iter::once(from).chain(times.iter().map(|(_, end)| *end));
     let ends = times.iter().map(|(begin, _)| *begin).chain([until]);

@@ -264,7 +264,7 @@ impl Pass<'_> {
         Some(Some(subset))
     }
 
-    /// The jobs with promises of nodes of a cluster by number, under the policy that keeps promises.
+    /// Returns the jobs with promises of nodes of a cluster by number, under the policy that keeps promises.
     fn counted_on(&self, cluster: ClusterId) -> Vec<Counted<'_>> {
         let keeps_promises = self.state.settings().policy == Policy::Conservative;
         let placed = self.placed.iter().filter(|taken| keeps_promises && taken.nodes().is_none());
@@ -303,7 +303,7 @@ impl Pass<'_> {
         counted.clone().filter(|one| overlaps(from, until, one)).filter(lacks).map(|one| one.until).min()
     }
 
-    /// When the nodes of a cluster are held by running jobs, and by jobs that were placed on named nodes.
+    /// Returns when the nodes of a cluster are held by running jobs, and by jobs that were placed on named nodes.
     fn holds_of(&self, cluster: ClusterId) -> Holds {
         let mut holds = Holds::new();
         for (node, held) in ledger::held_nodes(self.state, self.now).filter(|(node, _)| !self.is_freed(*node)) {

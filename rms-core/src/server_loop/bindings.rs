@@ -42,7 +42,7 @@ impl<X: Copy> Bindings<X> {
         Some(older)
     }
 
-    /// The caller does not know that it was bound: it was told that the disk fails.
+    /// Adds an application whose caller does not know that it was bound, because it was told that the disk fails.
     pub(super) fn orphan(&mut self, job: JobId, execution: X) {
         self.orphans.push((job, execution));
     }

@@ -96,8 +96,8 @@ impl Gate {
     }
 }
 
-/// Returns whether a call may use the reserve. Admins need it to resolve the shortage. What other users may do ends
-/// with their jobs and certificates: small calls without a limit on their number would use the reserve up.
+/// Returns whether a call may use the reserve. Admins need it to resolve the shortage. Other users may only make calls
+/// that their jobs and certificates bound: an unlimited number of small calls would use the reserve up.
 fn may_use_reserve(who: &Identity, call: &Call) -> bool {
     match call {
         Call::Submit(_) => false,

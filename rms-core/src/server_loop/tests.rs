@@ -1,4 +1,4 @@
-//! Stories of the loop around the core: who is told what, and when, on disks that take long, fail or are full.
+//! Tests of the loop around the core: which peer is told what, and when, on disks that are slow, fail or are full.
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Select, Shape, Submission};
@@ -10,7 +10,7 @@ use rms_model::{Identity, Inventory, Labels, NodeLink, Role, Run, Span, Usage, W
 use super::*;
 use crate::Config;
 
-/// What drives the loop: a disk that takes everything, or nothing for a reason.
+/// Drives the loop, with a disk that accepts everything, or rejects everything for a reason.
 struct Driver {
     server_loop: ServerLoop,
     now: Time,
@@ -20,7 +20,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// With a node, whose agent is there over its first link.
+    /// Creates a driver with a node whose agent is connected over its first link.
     fn new() -> Driver {
         let now = Time::from_secs(1_000_000);
         let server_loop = ServerLoop::new(Rms::new(Config::default()), Step::default());
@@ -119,7 +119,7 @@ fn who_waits_while_the_disk_fails_is_told_so_once_and_the_order_may_take_effect_
     let Some(Err(Denial::Failing(failing))) = answer_to(&sent, ticket) else { panic!("{sent:?}") };
     assert!(failing.message.contains("the disk is gone; what was asked for at this moment may still"), "{failing}");
 
-    // From now on nobody gets so far, not even with a question.
+    // From now on no caller gets that far, not even with a query.
     let asked = driver.call(Role::Admin, Call::Query(Query::Queue(Default::default())));
     let sent = driver.turn();
     assert!(matches!(answer_to(&sent, asked), Some(Err(Denial::Failing(_)))), "{sent:?}");

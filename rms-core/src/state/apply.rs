@@ -1,4 +1,4 @@
-//! The one place where the state changes.
+//! Applies facts: the only place where the state changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

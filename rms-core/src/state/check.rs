@@ -92,6 +92,8 @@ impl State {
         entry.spec.resources.share && is_sound && are_held && sharing.requested >= Span::ZERO
     }
 
+    /// Checks all rules.
+    ///
     /// # Errors
     /// The first rule found broken.
     pub fn check(&self) -> Result<(), Violation> {

@@ -62,7 +62,7 @@ pub(crate) fn pieces_to_grow(entry: &Job, inventory: &Inventory) -> Vec<Piece> {
     pieces_of(&entry.spec, &Request::on_one(ClusterId::default(), began_with, Span::ZERO), inventory)
 }
 
-/// The number of hardware threads, which count as CPUs, of a core that a job uses.
+/// Returns the number of hardware threads, which count as CPUs, of a core that a job uses.
 pub(crate) fn threads_of_core(spec: &JobSpec, inventory: &Inventory) -> u32 {
     if spec.resources.one_thread_a_core { 1 } else { inventory.threads_per_core() }
 }
@@ -94,7 +94,7 @@ pub fn part_of_cores(spec: &JobSpec, request: &Request, inventory: &Inventory) -
     if is_whole { 1.0 } else { f64::from(cores) / f64::from(inventory.cores) }
 }
 
-/// The number of cores for the tasks of the node with the most tasks.
+/// Returns the number of cores for the tasks of the node with the most tasks.
 fn cores_on_a_node(spec: &JobSpec, request: &Request, inventory: &Inventory) -> u32 {
     cpus_on_a_node(spec, request).div_ceil(threads_of_core(spec, inventory)).max(1)
 }
@@ -124,12 +124,12 @@ pub(crate) fn merge_slice(constraint: &Constraint, slice: &Slice) -> (Constraint
     (Constraint { memory, devices: slice.devices.clone(), cores, ..constraint.clone() }, slice)
 }
 
-/// A job that takes all cores leaves nothing that others could use, so it gets the whole node.
+/// Returns whether a job takes all cores: it leaves nothing that others could use, so it gets the whole node.
 fn takes_all_cores(cores: u32, devices: &Devices, inventory: &Inventory) -> bool {
     cores == inventory.cores && devices.is_empty()
 }
 
-/// The number of logical CPUs for the tasks of the node with the most tasks.
+/// Returns the number of logical CPUs for the tasks of the node with the most tasks.
 pub(super) fn cpus_on_a_node(spec: &JobSpec, request: &Request) -> u32 {
     spec.tasks.most_on_a_node(request.n_nodes()).saturating_mul(spec.cpus_per_task)
 }

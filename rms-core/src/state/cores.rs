@@ -10,8 +10,8 @@ use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
 
 impl Job {
-    /// The part of a held node that no other job may have; `None`: all of it. Cores that the job gives back remain its
-    /// own until all agents have confirmed that its processes keep to the others.
+    /// Returns the part of a held node that no other job may have; `None`: all of it. Cores that the job gives back
+    /// remain its own until all agents have confirmed that its processes keep to the others.
     pub fn part_of(&self, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         match &self.phase {
             Phase::Started(started) => started.part_of(&self.spec, node, inventory),
@@ -27,7 +27,7 @@ impl Started {
         self.without_lent(spec, node, inventory, self.own_part_of(spec, node, inventory))
     }
 
-    /// The part of a node that no other job may have, including the cores that it lends.
+    /// Returns the part of a node that no other job may have, including the cores that it lends.
     pub(super) fn own_part_of(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let Some(evolved) = &self.evolved else { return self.grants.get(&node).cloned() };
         let part = self.cores_part(spec, node, inventory)?;
@@ -39,7 +39,7 @@ impl Started {
         })
     }
 
-    /// The part with the memory and the devices that were last sent to its agent.
+    /// Returns the part with the memory and the devices that were last sent to its agent.
     fn cores_part(&self, spec: &JobSpec, node: NodeId, inventory: &Inventory) -> Option<Grant> {
         let granted = self.grants.get(&node);
         // No agent has confirmed this for a lost node, where its processes may still run.

@@ -39,12 +39,12 @@ impl Course {
         Course { number, legs, limit: evolving.expansion.limit, open: evolving.open, row: Vec::new() }
     }
 
-    /// The nodes of the largest stage.
+    /// Returns the number of nodes of the largest stage.
     pub fn peak(&self) -> u32 {
         self.legs.iter().map(|leg| leg.nodes).max().unwrap_or(0)
     }
 
-    /// The times from now on at which the application has the node at this index of its row.
+    /// Returns the times from now on at which the application has the node at this index of its row.
     fn times(&self, place: usize) -> Vec<(Time, Time)> {
         let ends = self.legs.iter().skip(1).map(|leg| leg.start).chain([self.end()]);
         let mut times: Vec<(Time, Time)> = Vec::new();
@@ -57,13 +57,14 @@ impl Course {
         times
     }
 
-    /// The times at which it will have the node at this index of its row, without the time for which it holds it now.
+    /// Returns the times at which it will have the node at this index of its row, without the time for which it holds
+    /// it now.
     pub fn times_to_come(&self, place: usize) -> Vec<(Time, Time)> {
         let is_held = self.current().nodes as usize > place;
         self.times(place).into_iter().skip(usize::from(is_held)).collect()
     }
 
-    /// The time until which it keeps the node at this index of its nodes.
+    /// Returns the time until which it keeps the node at this index of its nodes.
     pub fn kept_until(&self, place: usize) -> Time {
         match self.row.is_empty() {
             true => self.end(),
@@ -79,36 +80,36 @@ impl Course {
         self.legs.get(1)
     }
 
-    /// When its last stage ends; that one is never expanded.
+    /// Returns when its last stage ends; that one is never expanded.
     pub fn end(&self) -> Time {
         self.legs.last().map_or(Time::EPOCH, |last| last.start + last.span)
     }
 
-    /// When the next stage begins, or the last one ends.
+    /// Returns when the next stage begins, or the last one ends.
     pub fn next_change(&self) -> Time {
         self.next().map_or_else(|| self.end(), |next| next.start)
     }
 
-    /// The time until which the current stage may be expanded.
+    /// Returns the time until which the current stage may be expanded.
     pub fn latest_change(&self) -> Time {
         let current = self.current();
         current.start + self.limit.longest(current.span)
     }
 
-    /// Its end if every stage that can wait does so for as long as it may.
+    /// Returns its end if every stage that can wait does so for as long as it may.
     pub fn latest_end(&self) -> Time {
         let Some((last, others)) = self.legs.split_last() else { return Time::EPOCH };
         let longest = others.iter().fold(Span::ZERO, |sum, leg| sum + self.limit.longest(leg.span));
         (self.current().start + longest + last.span).max(self.end())
     }
 
-    /// The requested stages from the current one on.
+    /// Returns the requested stages from the current one on.
     pub fn remaining(&self) -> Evolution {
         let stages = self.legs.iter().map(|leg| Stage { nodes: leg.nodes, span: leg.span }).collect();
         Evolution::new(stages).expect("the stages were checked when they were announced")
     }
 
-    /// The course after the next stage has begun at `at`.
+    /// Returns the course after the next stage has begun at `at`.
     pub fn entered(&self, at: Time) -> Course {
         let mut legs = self.legs.get(1..).unwrap_or_default().to_vec();
         let late_by = legs.first().map_or(Span::ZERO, |first| at.since(first.start));
@@ -205,12 +206,12 @@ pub struct NegotiatedLicences {
 }
 
 impl Cores {
-    /// The cores that its processes may safely use.
+    /// Returns the number of cores that its processes may safely use.
     pub fn usable(&self) -> u32 {
         if self.is_in_force { self.n_cores } else { self.n_cores.min(self.was) }
     }
 
-    /// The cores that no other job may have.
+    /// Returns the number of cores that no other job may have.
     pub fn kept(&self) -> u32 {
         if self.is_in_force { self.n_cores } else { self.n_cores.max(self.was) }
     }
@@ -251,7 +252,7 @@ impl Evolved {
         }
     }
 
-    /// The nodes that it chose to free, limited to the surplus at its next stage.
+    /// Returns the nodes that it chose to free, limited to the surplus at its next stage.
     pub fn freed_next(&self) -> &[NodeId] {
         let next = self.course.next().map_or(u32::MAX, |next| next.nodes);
         let surplus = self.course.current().nodes.saturating_sub(next) as usize;
@@ -272,7 +273,7 @@ impl Evolved {
         }
     }
 
-    /// The nodes that it held until `ended`, stage by stage.
+    /// Returns the nodes that it held until `ended`, stage by stage.
     pub fn history(&self, ended: Time) -> Option<Evolution> {
         let mut whole = self.clone();
         whole.record_stage(ended);

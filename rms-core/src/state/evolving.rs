@@ -120,7 +120,7 @@ impl State {
         self.free_nodes(job, &empty, bumped)
     }
 
-    /// How many nodes of each cluster a job holds once these have come and those have gone.
+    /// Returns how many nodes of each cluster a job holds once these have come and those have gone.
     fn nodes_after(&self, job: JobId, gained: &[NodeId], freed: &[NodeId]) -> BTreeMap<ClusterId, u32> {
         let mut nodes = BTreeMap::new();
         let before = self.jobs.get(&job).map_or(&[][..], |entry| entry.nodes());

@@ -1,4 +1,4 @@
-//! Facts, the journal's contents. They are applied, never judged again.
+//! Facts, the contents of the journal. They are applied, never validated again.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -439,8 +439,8 @@ fn awaits_agents(state: &State, job: JobId) -> bool {
 }
 
 impl Fact {
-    /// What this fact may free. `state` is the state before the fact; existing promises were made by the pass at
-    /// `last_pass`.
+    /// Returns what this fact may free. `state` is the state before the fact; existing promises were made by the pass
+    /// at `last_pass`.
     pub(crate) fn frees(&self, state: &State, last_pass: Option<Time>) -> Freed {
         match self {
             // On shared nodes, others may get what the job has given back.

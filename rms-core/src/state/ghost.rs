@@ -67,7 +67,8 @@ impl State {
         Ok(())
     }
 
-    /// Nodes that running applications have given back and that are still kept, the next one to be free first.
+    /// Returns the nodes that running applications have given back and that are still kept, the next one to be free
+    /// first.
     pub(crate) fn node_ghosts(&self) -> impl Iterator<Item = (Time, NodeId)> + '_ {
         self.index.node_ghosts.iter().copied()
     }

@@ -40,7 +40,7 @@ impl State {
         self.parts_changed(job, by, bumped)
     }
 
-    /// What a negotiation has changed of a job's parts of its nodes is handed over, and its nodes are to hear of it.
+    /// Marks a negotiation that has changed a job's parts of its nodes as handed over, and its nodes as to be told.
     pub(super) fn parts_changed(
         &mut self,
         job: JobId,

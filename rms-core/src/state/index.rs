@@ -67,7 +67,7 @@ pub(crate) struct Index {
     pub(crate) owned: BTreeMap<Owner, BTreeSet<JobId>>,
 }
 
-/// A job that is being ended goes through no more stages.
+/// Returns when the application enters its next stage; a job that is being ended enters none.
 fn next_stage(started: &Started) -> Option<Time> {
     let evolved = started.evolved.as_ref().filter(|_| started.ending.is_none())?;
     Some(evolved.course.next_change())

@@ -143,17 +143,17 @@ pub struct Ghost {
 }
 
 impl Ghost {
-    /// Until when the ghost keeps its nodes of one cluster.
+    /// Returns until when the ghost keeps its nodes of one cluster.
     pub fn until_in(&self, cluster: ClusterId) -> Time {
         self.parts.get(&cluster).copied().unwrap_or(self.until)
     }
 
-    /// The cluster whose nodes are freed next, and when.
+    /// Returns the cluster whose nodes are freed next, and when.
     pub fn next_part(&self) -> Option<(Time, ClusterId)> {
         self.parts.iter().map(|(cluster, until)| (*until, *cluster)).min()
     }
 
-    /// When any of the ghost's nodes are next freed.
+    /// Returns when any of the ghost's nodes are next freed.
     pub fn next_until(&self) -> Time {
         self.next_part().map_or(self.until, |(until, _)| until.min(self.until))
     }
@@ -200,7 +200,7 @@ impl Job {
         }
     }
 
-    /// The nodes that the job or its ghost holds, node 0 first.
+    /// Returns the nodes that the job or its ghost holds, node 0 first.
     pub fn nodes(&self) -> &[NodeId] {
         match &self.phase {
             Phase::Started(started) => &started.nodes,
@@ -209,13 +209,13 @@ impl Job {
         }
     }
 
-    /// The first size listed, or the last one that its launcher requested; empty without a request.
+    /// Returns the first size listed, or the last one that its launcher requested; empty without a request.
     pub fn first_request(&self) -> Request {
         let nothing = || Request { nodes: BTreeMap::new(), wall: Span::ZERO };
         self.spec.options.first().cloned().unwrap_or_else(nothing)
     }
 
-    /// The node on which the job's script runs, once it has started; the job ends with the script.
+    /// Returns the node on which the job's script runs, once it has started; the job ends with the script.
     pub fn script_node(&self) -> Option<NodeId> {
         match &self.spec.execution.work {
             Work::Script { .. } => self.started()?.nodes.first().copied(),
@@ -223,7 +223,7 @@ impl Job {
         }
     }
 
-    /// The grants of the job or its ghost on shared nodes.
+    /// Returns the grants of the job or its ghost on shared nodes.
     pub fn grants(&self) -> &BTreeMap<NodeId, Grant> {
         static NONE: BTreeMap<NodeId, Grant> = BTreeMap::new();
         match &self.phase {
@@ -233,13 +233,13 @@ impl Job {
         }
     }
 
-    /// Logical CPUs that the job was given on a node, before it gave any back.
+    /// Returns the number of logical CPUs that the job was given on a node, before it gave any back.
     pub fn cpus_given(&self, node: NodeId, inventory: &Inventory) -> u32 {
         let n_cpus = |grant: &Grant| grant.cores.len().saturating_mul(threads_of_core(&self.spec, inventory));
         self.grants().get(&node).map_or(inventory.cpus, n_cpus)
     }
 
-    /// Licences of a cluster that the job has, or will have when it runs there.
+    /// Returns the licences of a cluster that the job has, or will have when it runs there.
     pub fn licences_on(&self, cluster: ClusterId) -> &Devices {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         let own = evolved.and_then(|evolved| evolved.licences.get(&cluster)).map(|own| &own.licences);
@@ -252,25 +252,26 @@ impl Job {
         !self.spec.resources.licences.is_empty() || evolved.is_some_and(|evolved| !evolved.licences.is_empty())
     }
 
-    /// Nodes that the job has freed and whose processes may still be there.
+    /// Returns the nodes that the job has freed and whose processes may still be there.
     pub fn leaving(&self) -> Vec<NodeId> {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// The number of nodes by cluster that the job agreed to give back and has not begun to leave, and when it agreed.
+    /// Returns the number of nodes by cluster that the job agreed to give back and has not begun to leave, and when it
+    /// agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         // One negotiation is open for each direction, so there is no other.
         self.negotiations.iter().flat_map(|negotiations| negotiations.open()).find_map(Negotiation::agreed_to_leave)
     }
 
-    /// Nodes that are kept free for what is negotiated with it.
+    /// Returns the nodes that are kept free for what is negotiated with it.
     pub fn promised_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let all = self.negotiations.iter().flat_map(|negotiations| &negotiations.all);
         all.flat_map(|negotiation| negotiation.held.iter().copied())
     }
 
-    /// The negotiation that adds this node, if its share has not been reported yet.
+    /// Returns the negotiation that adds this node, if its share has not been reported yet.
     pub(crate) fn awaited_in(&self, node: NodeId) -> Option<NegotiationId> {
         let is_here = |negotiation: &&Negotiation| {
             let comes = negotiation.direction() == Direction::Grow && negotiation.is_handed_over;
@@ -287,12 +288,12 @@ impl Job {
         is_ordered && self.awaited_in(node).is_some()
     }
 
-    /// The nodes that the job holds, including those that it is leaving or may get.
+    /// Returns the nodes that the job holds, including those that it is leaving or may get.
     pub fn held(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_nodes())
     }
 
-    /// The history record of a job that ends now with `outcome`. `nodes` are the names of its nodes.
+    /// Returns the history record of a job that ends now with `outcome`. `nodes` are the names of its nodes.
     pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
         let started = self.started();
         let request = match started {
@@ -326,12 +327,13 @@ impl Job {
 }
 
 impl Started {
-    /// The number of nodes that it started with.
+    /// Returns the number of nodes that it started with.
     pub(crate) fn began_with(&self) -> u32 {
         self.evolved.as_ref().map_or(self.nodes.len() as u32, |evolved| evolved.started_with).max(1)
     }
 
-    /// The nodes of all stages, where its cluster is shared by cores; see [`Course`](crate::state::course::Course).
+    /// Returns the nodes of all stages, where its cluster is shared by cores; see
+    /// [`Course`](crate::state::course::Course).
     pub fn row(&self) -> &[NodeId] {
         self.evolved.as_ref().map_or(&[], |evolved| &evolved.course.row)
     }
@@ -359,22 +361,22 @@ impl Started {
         is_going_on && self.evolved.as_ref().is_some_and(|evolved| evolved.released.contains(&node))
     }
 
-    /// Shares whose processes may still be there.
+    /// Returns the shares whose processes may still be there.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.shares.iter().filter(|(_, share)| **share != Share::Ended).map(|(node, _)| *node)
     }
 
-    /// The number of cores that the job has of a node with `all` cores.
+    /// Returns the number of cores that the job has of a node with `all` cores.
     pub fn cores_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.n_cores.min(all))
     }
 
-    /// The number of cores that no other job may have.
+    /// Returns the number of cores that no other job may have.
     pub fn cores_kept_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.kept().min(all))
     }
 
-    /// The number of cores that its processes may safely use.
+    /// Returns the number of cores that its processes may safely use.
     pub fn cores_usable_on(&self, node: NodeId, all: u32) -> u32 {
         self.cores(node).map_or(all, |cores| cores.usable().min(all))
     }

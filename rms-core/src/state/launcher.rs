@@ -151,7 +151,7 @@ impl State {
         self.keep_audit(AuditEntry { at, by: by.to_owned(), subject, old, new, action: "link".to_owned() });
     }
 
-    /// The next timeout of a launcher, including wall times that no agent counts.
+    /// Returns the next timeout of a launcher, including wall times that no agent counts.
     pub(crate) fn next_launcher_deadline(&self) -> Option<Time> {
         let deadlines = [
             self.next_request_timeout(),
@@ -162,32 +162,32 @@ impl State {
         deadlines.into_iter().flatten().map(|(at, _)| at).min()
     }
 
-    /// The application whose first request times out next, and when.
+    /// Returns the application whose first request times out next, and when.
     pub(crate) fn next_request_timeout(&self) -> Option<(Time, JobId)> {
         let (since, job) = self.index.launcher_timers.requests.first()?;
         let timeout = self.settings.request_timeout;
         (!timeout.is_zero()).then(|| (*since + timeout, *job))
     }
 
-    /// The application whose answer to its start times out next, and when.
+    /// Returns the application whose answer to its start times out next, and when.
     pub(crate) fn next_answer_timeout(&self) -> Option<(Time, JobId)> {
         let (since, job) = self.index.launcher_timers.answers.first()?;
         let timeout = self.settings.start_timeout;
         (!timeout.is_zero()).then(|| (*since + timeout, *job))
     }
 
-    /// The application whose launcher is lost next unless it reconnects, and when.
+    /// Returns the application whose launcher is lost next unless it reconnects, and when.
     pub(crate) fn next_reconnect_timeout(&self) -> Option<(Time, JobId)> {
         let (since, job) = self.index.launcher_timers.attaches.first()?;
         Some((*since + self.settings.launcher_grace, *job))
     }
 
-    /// The application whose wall time, which no agent counts, ends next, and when.
+    /// Returns the application whose wall time, which no agent counts, ends next, and when.
     pub(crate) fn next_wall_end(&self) -> Option<(Time, JobId)> {
         self.index.launcher_timers.walls.first().copied()
     }
 
-    /// The deadline for the first request of an application.
+    /// Returns the deadline for the first request of an application.
     pub(crate) fn request_until(&self, entry: &Job) -> Option<Time> {
         let timeout = self.settings.request_timeout;
         let since = entry.launcher_timers().request?;

@@ -88,19 +88,19 @@ impl Lender {
         }
     }
 
-    /// The number of all cores that it asked for.
+    /// Returns the number of all cores that it asked for.
     pub(crate) fn n_asked(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.n_nodes) * u64::from(part.asked)).sum()
     }
 
-    /// The cores that it has and asked for, on each of its nodes.
+    /// Returns the cores that it has and asked for, on each of its nodes.
     pub(crate) fn shares(&self) -> impl Iterator<Item = CoreShare> + Clone + '_ {
         self.parts.iter().map(|part| CoreShare { n_nodes: part.n_nodes, has: part.cores, asked: part.asked })
     }
 }
 
 impl State {
-    /// Running jobs that could lend cores of their nodes now. Jobs with an open negotiation do not lend.
+    /// Returns the running jobs that could lend cores of their nodes now. Jobs with an open negotiation do not lend.
     pub(crate) fn lenders(&self) -> impl Iterator<Item = (JobId, Cow<'_, Lender>)> + '_ {
         let fixed = self.index.lenders.iter().map(|(job, lender)| (*job, Cow::Borrowed(lender)));
         let changed = self
@@ -129,12 +129,12 @@ pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -
     cpus.div_ceil(threads_of_core(spec, inventory)).max(of_packages).max(1)
 }
 
-/// The cores that one task asks for.
+/// Returns the number of cores that one task asks for.
 pub(crate) fn cores_of_task(spec: &JobSpec, inventory: &Inventory) -> u32 {
     spec.cpus_per_task.div_ceil(threads_of_core(spec, inventory)).max(1)
 }
 
-/// The cores of a node that a job of this size asks for.
+/// Returns the number of cores of a node that a job of this size asks for.
 pub(crate) fn cores_asked(spec: &JobSpec, request: &Request, inventory: &Inventory, is_shared: bool) -> u32 {
     let piece = || pieces_of(spec, request, inventory).first().map(|piece| piece.slice.cores);
     if is_shared { piece().unwrap_or(inventory.cores) } else { inventory.cores }

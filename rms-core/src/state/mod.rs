@@ -138,13 +138,14 @@ impl State {
         }
     }
 
-    /// The id of the next cluster. Ids are never reused, because the history names clusters by them.
+    /// Returns the id of the next cluster. Ids are never reused, because the history names clusters by them.
     pub(crate) fn next_cluster(&self) -> ClusterId {
         let last = self.last_cluster.max(self.clusters.keys().next_back().copied());
         last.map_or(ClusterId(0), ClusterId::next)
     }
 
-    /// Certificates that were issued and have not been forgotten, including those revoked before they expired.
+    /// Returns the certificates that were issued and have not been forgotten, including those revoked before they
+    /// expired.
     pub fn certificates(&self) -> impl Iterator<Item = &Issued> {
         self.certificates.values()
     }
@@ -153,7 +154,7 @@ impl State {
         &self.settings
     }
 
-    /// The number of jobs at the front of the queue that a pass considers; `None`: all.
+    /// Returns the number of jobs at the front of the queue that a pass considers; `None`: all.
     pub fn depth(&self) -> Option<u32> {
         match self.settings.queue_depth {
             Depth::All => None,
@@ -162,7 +163,7 @@ impl State {
         }
     }
 
-    /// The depth, if the setting lets the server choose it.
+    /// Returns the depth, if the setting lets the server choose it.
     pub(crate) fn chosen_depth(&self) -> Option<u32> {
         let is_chosen = self.settings.queue_depth == Depth::Auto;
         is_chosen.then(|| self.own_depth.unwrap_or(Depth::BEGINNING))
@@ -180,56 +181,56 @@ impl State {
         &self.clusters
     }
 
-    /// Node-time that expired ghosts have kept idle.
+    /// Returns the node-time that expired ghosts have kept idle.
     pub fn ghost_node_time(&self) -> Span {
         self.ghost_node_time
     }
 
-    /// Serials of revoked certificates that have not expired.
+    /// Returns the serials of revoked certificates that have not expired.
     pub fn revoked_serials(&self) -> impl Iterator<Item = &str> {
         self.certificates.values().filter(|issued| issued.revoked.is_some()).map(|issued| issued.serial.as_str())
     }
 
-    /// Serials of certificates that have not been used yet and replace valid ones on first use.
+    /// Returns the serials of certificates that have not been used yet and replace valid ones on first use.
     pub fn unused_serials(&self) -> impl Iterator<Item = &str> {
         let is_valid = |serial: &String| self.certificates.get(serial).is_some_and(|issued| issued.revoked.is_none());
         let untried = self.certificates.values().filter(move |issued| issued.replaces.iter().any(is_valid));
         untried.map(|issued| issued.serial.as_str())
     }
 
-    /// The shared copy of an environment, if a job already has it.
+    /// Returns the shared copy of an environment, if a job already has it.
     pub(crate) fn known_environment(&self, environment: &Arc<Environment>) -> Option<Arc<Environment>> {
         self.index.environments.get_key_value(environment).map(|(known, _)| Arc::clone(known))
     }
 
-    /// The jobs of a user, in the order of ids.
+    /// Returns the jobs of a user, in the order of ids.
     pub(crate) fn owned_by(&self, user: &str) -> impl DoubleEndedIterator<Item = JobId> + '_ {
         self.index.owned.get(user).into_iter().flatten().copied()
     }
 
-    /// The resources that the jobs of a user take.
+    /// Returns the resources that the jobs of a user take.
     pub(crate) fn usage_of(&self, owner: &str) -> Usage {
         self.index.usage.get(owner).copied().unwrap_or_default()
     }
 
-    /// Bytes that the environment of a new job adds to its owner's usage.
+    /// Returns how many bytes the environment of a new job adds to its owner's usage.
     pub(crate) fn new_environment_bytes(&self, owner: &str, environment: &Environment) -> u64 {
         let of_owners = self.index.environments.get(environment);
         let is_known = of_owners.is_some_and(|of_owners| of_owners.contains_key(owner));
         if is_known { 0 } else { environment_bytes(environment) }
     }
 
-    /// Jobs in the queue, in the order in which a pass takes them.
+    /// Returns the jobs in the queue, in the order in which a pass takes them.
     pub(crate) fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
         self.demands().map(|(job, _)| job)
     }
 
-    /// Queued jobs and what each demands, in queue order.
+    /// Returns the queued jobs and what each demands, in queue order.
     pub(crate) fn demands(&self) -> impl DoubleEndedIterator<Item = (JobId, &Demand)> + Clone + '_ {
         self.index.queue.iter().map(|(key, demand)| (key.job, demand))
     }
 
-    /// Queue keys and demands, in queue order.
+    /// Returns the queue keys and demands, in queue order.
     pub(crate) fn keyed_demands(&self) -> impl Iterator<Item = (QueueKey, &Demand)> + '_ {
         self.index.queue.iter()
     }
@@ -244,7 +245,7 @@ impl State {
         self.index.n_not_plain == 0
     }
 
-    /// The clusters that are shared by cores.
+    /// Returns the clusters that are shared by cores.
     pub(crate) fn shared(&self) -> &Shared {
         &self.index.shared
     }
@@ -253,13 +254,13 @@ impl State {
         self.index.shared.get(cluster).is_some()
     }
 
-    /// The free part of a node of a core-shared cluster; `None` for other nodes.
+    /// Returns the free part of a node of a core-shared cluster; `None` for other nodes.
     pub fn left_of(&self, node: NodeId) -> Option<Slice> {
         let shared = self.index.shared.get(self.nodes.get(&node)?.cluster)?;
         Some(shared.lines()[shared.line_idx(node).ok()?].1.room.left())
     }
 
-    /// The exact cores and devices that a job gets for its slices of nodes.
+    /// Returns the exact cores and devices that a job gets for its slices of nodes.
     pub(crate) fn grants(&self, slices: &BTreeMap<NodeId, Slice>) -> BTreeMap<NodeId, Grant> {
         let grant = |(node, slice): (&NodeId, &Slice)| {
             let grant = self.index.shared.grant(*node, self.nodes.get(node)?, slice)?;
@@ -276,7 +277,7 @@ impl State {
         self.index.queue.len()
     }
 
-    /// Jobs that hold nodes: started ones and ghosts.
+    /// Returns the jobs that hold nodes: started ones and ghosts.
     pub(crate) fn holding(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.index.holding.iter().map(|job| (*job, &self.jobs[job]))
     }
@@ -285,43 +286,43 @@ impl State {
         self.index.holding.len()
     }
 
-    /// Running jobs that have licences.
+    /// Returns the running jobs that have licences.
     pub(crate) fn licensed(&self) -> impl Iterator<Item = &Job> {
         self.index.licensed.iter().filter_map(|job| self.jobs.get(job))
     }
 
-    /// Running jobs with a course, including those that are being ended.
+    /// Returns the running jobs with a course, including those that are being ended.
     pub(crate) fn evolved(&self) -> impl Iterator<Item = (JobId, &Job, &Started)> {
         let entries = self.index.evolved.iter().filter_map(|job| Some((*job, self.jobs.get(job)?)));
         entries.filter_map(|(job, entry)| Some((job, entry, entry.started()?)))
     }
 
-    /// Running jobs whose nodes may change, by their ids.
+    /// Returns the running jobs whose nodes may change, by their ids.
     pub(crate) fn malleable(&self) -> impl Iterator<Item = JobId> + Clone + '_ {
         self.index.malleable.iter().copied()
     }
 
-    /// Jobs whose current run has negotiated, whether or not they were submitted as malleable.
+    /// Returns the jobs whose current run has negotiated, whether or not they were submitted as malleable.
     pub(crate) fn negotiating(&self) -> impl Iterator<Item = (JobId, &Job)> {
         self.holding().filter(|(_, entry)| entry.negotiations.is_some())
     }
 
-    /// Users who have spent anything.
+    /// Returns the users who have spent anything.
     pub(crate) fn users_with_spending(&self) -> impl Iterator<Item = &str> {
         self.spent.keys().map(String::as_str)
     }
 
-    /// What a user has spent on nodes for jobs that are over, in thousandths.
+    /// Returns what a user has spent on nodes for jobs that are over, in thousandths.
     pub(crate) fn spent(&self, user: &str) -> u64 {
         self.spent.get(user).copied().unwrap_or(0)
     }
 
-    /// Queued jobs that no pass has considered yet.
+    /// Returns the queued jobs that no pass has considered yet.
     pub(crate) fn unseen(&self) -> &BTreeSet<JobId> {
         &self.index.unseen
     }
 
-    /// Free nodes of a cluster, those with the fewest features first.
+    /// Returns the free nodes of a cluster, those with the fewest features first.
     pub(crate) fn free(&self, cluster: ClusterId) -> impl Iterator<Item = NodeId> + '_ {
         self.index.free.get(&cluster).into_iter().flat_map(FreeNodes::iter)
     }
@@ -335,28 +336,28 @@ impl State {
         self.index.free.get(&cluster).map_or(0, FreeNodes::len)
     }
 
-    /// The number of usable nodes by cluster; clusters without any are absent.
+    /// Returns the number of usable nodes by cluster; clusters without any are absent.
     pub(crate) fn usable(&self) -> &BTreeMap<ClusterId, u32> {
         &self.index.usable
     }
 
-    /// The number of usable nodes of a cluster.
+    /// Returns the number of usable nodes of a cluster.
     pub(crate) fn n_usable(&self, cluster: ClusterId) -> u32 {
         self.index.usable.get(&cluster).copied().unwrap_or(0)
     }
 
-    /// All nodes of a cluster in the natural order of their names.
+    /// Returns all nodes of a cluster in the natural order of their names.
     pub fn neighbours(&self, cluster: ClusterId) -> &[NodeId] {
         self.index.neighbours.of(cluster)
     }
 
-    /// The kinds of nodes of a cluster, up or not, and the number of nodes of each.
+    /// Returns the kinds of nodes of a cluster, up or not, and the number of nodes of each.
     pub(crate) fn kinds(&self, cluster: ClusterId) -> impl Iterator<Item = (&Inventory, u32)> {
         let kinds = self.index.kinds.get(&cluster);
         kinds.into_iter().flatten().map(|(inventory, n_alike)| (inventory, *n_alike))
     }
 
-    /// The node of this name.
+    /// Returns the node of this name.
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
         self.index.node_ids.get(name).copied()
     }
@@ -365,12 +366,12 @@ impl State {
         self.clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
     }
 
-    /// The ghost that expires next, and when.
+    /// Returns the ghost that expires next, and when.
     pub(crate) fn next_ghost(&self) -> Option<(Time, JobId)> {
         self.index.ghosts.first().copied()
     }
 
-    /// The job whose begin time comes next, and when.
+    /// Returns the job whose begin time comes next, and when.
     pub(crate) fn next_begin(&self) -> Option<(Time, JobId)> {
         self.index.begins.first().copied()
     }
@@ -379,39 +380,39 @@ impl State {
         self.index.promises.len()
     }
 
-    /// Promised starts of queued jobs, the earliest first.
+    /// Returns the promised starts of queued jobs, the earliest first.
     pub(crate) fn promises(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.index.promises.iter().copied()
     }
 
-    /// The key and the demand of a queued job.
+    /// Returns the key and the demand of a queued job.
     pub(crate) fn demand(&self, job: JobId) -> Option<(QueueKey, &Demand)> {
         let entry = self.jobs.get(&job).filter(|entry| entry.is_queued())?;
         let key = QueueKey::of(job, entry);
         self.index.queue.get(key).map(|demand| (key, demand))
     }
 
-    /// The key at this index of the queue.
+    /// Returns the key at this index of the queue.
     pub(crate) fn nth_queued(&self, queue_idx: usize) -> Option<QueueKey> {
         self.index.queue.nth(queue_idx)
     }
 
-    /// The first job behind `behind` in the queue that may fit into `room`.
+    /// Returns the first job behind `behind` in the queue that may fit into `room`.
     pub(crate) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_within(behind, room)
     }
 
-    /// Does the same for slices of shared nodes.
+    /// As [`State::next_within`], for slices of shared nodes.
     pub(crate) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
         self.index.queue.next_slice(behind, room)
     }
 
-    /// The earliest promised start.
+    /// Returns the earliest promised start.
     pub(crate) fn next_promise(&self) -> Option<Time> {
         self.index.promises.first().map(|(at, _)| *at)
     }
 
-    /// When running evolving applications enter their next stage or end, the earliest first.
+    /// Returns when running evolving applications enter their next stage or end, the earliest first.
     pub(crate) fn next_stages(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.index.stages.iter().copied()
     }
@@ -421,17 +422,17 @@ impl State {
         self.index.away.iter().any(|(_, node)| self.nodes[node].cluster == cluster)
     }
 
-    /// The node whose agent has been away longest and that is not lost yet.
+    /// Returns the node whose agent has been away longest and that is not lost yet.
     pub(crate) fn longest_away(&self) -> Option<(Time, NodeId)> {
         self.index.away.first().copied()
     }
 
-    /// The node whose agent has been expected longest since a restart of the server.
+    /// Returns the node whose agent has been expected longest since a restart of the server.
     pub(crate) fn longest_expected(&self) -> Option<(Time, NodeId)> {
         self.index.expected.first().copied()
     }
 
-    /// The number of usable nodes of a cluster whose agents have not reconnected since a restart of the server.
+    /// Returns the number of usable nodes of a cluster whose agents have not reconnected since a restart of the server.
     pub(crate) fn n_expected(&self, cluster: ClusterId) -> usize {
         let entries = self.index.expected.iter().map(|(_, node)| &self.nodes[node]);
         entries.filter(|entry| entry.cluster == cluster && entry.is_usable()).count()

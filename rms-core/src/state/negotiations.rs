@@ -101,7 +101,7 @@ impl JobNegotiations {
         self.all.iter_mut().find(|negotiation| negotiation.dialogue.id() == id)
     }
 
-    /// Negotiations that have not ended.
+    /// Returns the negotiations that have not ended.
     pub fn open(&self) -> impl Iterator<Item = &Negotiation> {
         self.all.iter().filter(|negotiation| !negotiation.phase().is_over())
     }
@@ -158,7 +158,7 @@ impl JobNegotiations {
         self.past.drain(..self.past.len() - n_kept);
     }
 
-    /// The cost of the job's nodes until then, in thousandths.
+    /// Returns the cost of the job's nodes until `at`, in thousandths.
     pub fn spent(&self, at: Time) -> u64 {
         let running = self.charges.iter().map(|charge| charge.cost(charge.nodes, at));
         running.fold(self.settled, u64::saturating_add)
@@ -246,7 +246,7 @@ impl Loan {
 }
 
 impl Charge {
-    /// The cost of `nodes` of its nodes until then; giving nodes back earns nothing.
+    /// Returns the cost of `nodes` of its nodes until `at`; giving nodes back earns nothing.
     fn cost(&self, nodes: u64, at: Time) -> u64 {
         match self.direction {
             Direction::Grow => {
@@ -288,13 +288,13 @@ impl Negotiation {
         self.dialogue.phase()
     }
 
-    /// The direction is known from the first proposal on, and each negotiation begins with one.
+    /// Returns the direction, which is known from the first proposal on; each negotiation begins with one.
     pub fn direction(&self) -> Direction {
         self.dialogue.direction().unwrap_or(Direction::Grow)
     }
 
-    /// The number of nodes by cluster that the application agreed to give back and has not begun to leave, and when it
-    /// agreed.
+    /// Returns the number of nodes by cluster that the application agreed to give back and has not begun to leave, and
+    /// when it agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         let is_agreed = match self.phase() {
             Phase::Accepted | Phase::Committing => self.direction() == Direction::Shrink && !self.is_handed_over,
@@ -316,7 +316,7 @@ impl Negotiation {
         }
     }
 
-    /// When the negotiation entered its current phase; when it was opened, if that is not recorded.
+    /// Returns when the negotiation entered its current phase; when it was opened, if that is not recorded.
     pub fn since(&self) -> Time {
         let came = self.rounds.iter().rev().find(|round| match &round.said {
             Said::Phase { phase, reason } => *phase == self.phase() && *reason == self.dialogue.reason(),
@@ -354,7 +354,7 @@ impl Negotiation {
     }
 }
 
-/// The size of these rounds, counted in numbers.
+/// Returns the size of these rounds, counted in numbers.
 fn size_of(rounds: &[RoundRecord]) -> usize {
     let size = |round: &RoundRecord| match &round.said {
         Said::Proposed { template, .. } => template.items().iter().map(size_of_item).sum(),
@@ -380,12 +380,13 @@ const MAX_CHARGES: usize = 1024;
 /// The most records of earlier negotiations of one execution.
 pub const MAX_PAST: usize = 64;
 
-/// The latest time at which nodes are free that an application agreed to give back. After it, the server takes them.
+/// Returns the latest time at which nodes are free that an application agreed to give back. After it, the server takes
+/// them.
 pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
     agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
 }
 
-/// How long an application may take to give what it promised before it is warned.
+/// Returns how long an application may take to give what it promised before it is warned.
 pub(crate) fn promise_span(settings: &Settings) -> Span {
     if settings.release_grace.is_zero() { DEFAULT_PROMISE_SPAN } else { settings.release_grace }
 }

@@ -63,7 +63,7 @@ impl Node {
         self.is_connected() && self.ghost.is_none() && self.is_usable()
     }
 
-    /// The time since when its agent is away, if it is and the node is not lost.
+    /// Returns since when its agent is away, if it is and the node is not lost.
     pub(crate) fn away_since(&self) -> Option<Time> {
         match self.link {
             NodeLink::Away { since } | NodeLink::Expected { since } => Some(since),
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// The time since when the server, after a restart, expects its agent back and plans with the node meanwhile.
+    /// Returns since when the server, after a restart, expects its agent back and plans with the node meanwhile.
     pub(crate) fn expected_since(&self) -> Option<Time> {
         match self.link {
             NodeLink::Expected { since } => Some(since),

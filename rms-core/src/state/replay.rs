@@ -15,7 +15,7 @@ impl Replay {
         Replay(state)
     }
 
-    /// Applies a fact. Facts were judged when they were recorded and are not judged again.
+    /// Applies a fact. Facts were validated when they were recorded, and are not validated again.
     ///
     /// # Errors
     /// The fact does not fit: the journal is damaged or belongs to another system. The state must not be used
@@ -24,7 +24,7 @@ impl Replay {
         self.0.apply(fact, &mut BumpedNodes::Ignored)
     }
 
-    /// The state after the facts applied so far.
+    /// Returns the state after the facts applied so far.
     pub fn state(&self) -> &State {
         &self.0
     }

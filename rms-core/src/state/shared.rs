@@ -207,7 +207,7 @@ impl Line {
         self.holds.iter().fold(self.room.digest() ^ look.rotate_left(60) ^ ghost, add)
     }
 
-    /// The hold of a job on this node.
+    /// Returns the hold of a job on this node.
     pub(crate) fn hold_of(&self, job: JobId) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.job == job)
     }
@@ -219,12 +219,12 @@ impl Line {
         Line { room, holds, cores, devices, is_usable: true, is_open, ghost: None, kind: 0 }
     }
 
-    /// The holder that leaves the node last, and when; `None` if the node is not usable.
+    /// Returns the holder that leaves the node last, and when; `None` if the node is not usable.
     pub(crate) fn last(&self) -> Option<(Time, JobId)> {
         self.holds.last().filter(|_| self.is_usable).map(|hold| (hold.until, hold.job))
     }
 
-    /// The holds on this node, in the order of their ends.
+    /// Returns the holds on this node, in the order of their ends.
     pub(crate) fn holds(&self) -> &[Hold] {
         &self.holds
     }
@@ -259,7 +259,7 @@ impl Line {
         }
     }
 
-    /// The cores that are free for a start now.
+    /// Returns the number of cores that are free for a start now.
     fn n_free(&self) -> u32 {
         if self.is_open { u32::try_from(self.room.cores).unwrap_or(0) } else { 0 }
     }
@@ -325,7 +325,7 @@ impl SharedCluster {
         &self.kinds
     }
 
-    /// The nodes ordered by id.
+    /// Returns the nodes ordered by id.
     pub(crate) fn lines(&self) -> &[(NodeId, Line)] {
         &self.lines
     }
@@ -394,7 +394,7 @@ impl SharedCluster {
         usable[kind] = if comes { usable[kind] + n_usable } else { usable[kind] - n_usable };
     }
 
-    /// The number of nodes that have room now for what the job takes of each node with this size.
+    /// Returns the number of nodes that have room now for what the job takes of each node with this size.
     pub(crate) fn n_with_room(&self, spec: &JobSpec, request: &Request) -> u32 {
         let pieces: Vec<Vec<Piece>> = self.kinds.iter().map(|kind| pieces_of(spec, request, kind)).collect();
         let open = self.lines.iter().filter(|(_, line)| line.is_open && line.ghost.is_none());
@@ -402,7 +402,7 @@ impl SharedCluster {
         open.filter(|(_, line)| has_room(line)).count() as u32
     }
 
-    /// The number of usable nodes of each kind.
+    /// Returns the number of usable nodes of each kind.
     pub(crate) fn n_usable(&self) -> &[u32] {
         &self.n_usable
     }
@@ -421,17 +421,17 @@ impl SharedCluster {
         buckets.map(|(n_free, (_, nodes))| (n_free as u32, nodes.iter().filter_map(|node| self.line_idx(node).ok())))
     }
 
-    /// Nodes without holders where something may start, of those with this number of cores.
+    /// Returns the nodes without holders where something may start, of those with this number of cores.
     pub(crate) fn clear(&self, n_cores: u32) -> IdSet {
         self.by_free.get(n_cores as usize).map(|(_, nodes)| nodes.clone()).unwrap_or_default()
     }
 
-    /// The numbers of usable nodes that become free of holders, in order of time, as far as the state knows.
+    /// Returns the numbers of usable nodes that become free of holders, in order of time, as far as the state knows.
     pub(crate) fn clears(&self) -> impl Iterator<Item = (Time, i64)> + '_ {
         self.ends.iter().map(|((until, _), n_nodes)| (*until, *n_nodes))
     }
 
-    /// For each number of cores up to `most`, the number of nodes with at least as many free.
+    /// Returns, for each number of cores up to `most`, the number of nodes with at least as many free.
     pub(crate) fn counts_with_free(&self, most: u32) -> Vec<u32> {
         let mut counts = vec![0; most as usize + 1];
         for (n_free, (n_nodes, _)) in self.by_free.iter().enumerate() {
@@ -443,7 +443,7 @@ impl SharedCluster {
         counts
     }
 
-    /// The number of nodes with at least this number of free cores.
+    /// Returns the number of nodes with at least this number of free cores.
     pub(crate) fn n_with_free(&self, n_cores: u32) -> u32 {
         self.by_free.iter().skip(n_cores as usize).map(|(n_nodes, _)| n_nodes).sum()
     }
@@ -587,7 +587,7 @@ impl Shared {
         }
     }
 
-    /// The ends of holds on a cluster, with the indices of the nodes.
+    /// Returns the ends of holds on a cluster, with the indices of the nodes.
     pub(crate) fn ends(
         &self,
         cluster: ClusterId,

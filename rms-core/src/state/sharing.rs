@@ -58,30 +58,30 @@ impl Sharing {
         !self.lent.is_empty() || !self.mates.is_empty()
     }
 
-    /// The guests of this job.
+    /// Returns the guests of this job.
     pub fn guests(&self) -> BTreeSet<JobId> {
         self.lent.values().map(|loan| loan.guest).collect()
     }
 
-    /// The jobs on whose nodes it is a guest.
+    /// Returns the jobs on whose nodes it is a guest.
     pub fn owners(&self) -> BTreeSet<JobId> {
         self.mates.values().copied().collect()
     }
 
-    /// The work that it has done by then.
+    /// Returns the work that it has done by `at`.
     pub fn done_at(&self, at: Time) -> u64 {
         self.done.saturating_add(self.rate.saturating_mul(millis(at.since(self.since))))
     }
 
-    /// When all its work is done, rounded up to seconds, if its CPUs stay as they are (D10 of the vectors' rules).
-    /// `asked` is the number of cores that it asked for in all.
+    /// Returns when all its work is done, rounded up to seconds, if its CPUs stay as they are (D10 of the vectors'
+    /// rules). `asked` is the number of cores that it asked for in all.
     pub(crate) fn end_alone(&self, at: Time, asked: u64) -> Time {
         let left = self.work(asked).saturating_sub(self.done_at(at));
         at + whole_seconds(left, self.rate)
     }
 
-    /// When all its work is done if it gets back what it lends at `guest_end`, and continues at the rate `alone`. A
-    /// guest that was told that it may run longer does not keep its mate longer.
+    /// Returns when all its work is done if it gets back what it lends at `guest_end`, and continues at the rate
+    /// `alone`. A guest that was told that it may run longer does not keep its mate longer.
     pub(crate) fn end_with_guest(&self, at: Time, guest_end: Time, asked: u64, alone: u64) -> Time {
         let left = self.work(asked).saturating_sub(self.done_at(at));
         let meanwhile = self.rate.saturating_mul(millis(guest_end.since(at)));
@@ -104,7 +104,7 @@ impl Sharing {
         };
     }
 
-    /// All its work, in core-milliseconds.
+    /// Returns all its work, in core-milliseconds.
     pub(crate) fn work(&self, asked: u64) -> u64 {
         asked.saturating_mul(millis(self.requested))
     }
@@ -114,7 +114,7 @@ pub(crate) fn millis(span: Span) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(0)
 }
 
-/// The time for this work at this rate, rounded up to seconds.
+/// Returns the time for this work at this rate, rounded up to seconds.
 pub fn whole_seconds(work: u64, rate: u64) -> Span {
     let longest = millis(Span::MAX_WALL);
     if work == 0 {
@@ -125,7 +125,7 @@ pub fn whole_seconds(work: u64, rate: u64) -> Span {
 }
 
 impl Job {
-    /// The job's sharing state, if it ever lent or borrowed.
+    /// Returns the job's sharing state, if it ever lent or borrowed.
     pub fn sharing(&self) -> Option<&Sharing> {
         self.started()?.sharing.as_deref()
     }
@@ -135,7 +135,7 @@ impl Job {
         self.sharing().is_some_and(|sharing| sharing.mates.contains_key(&node))
     }
 
-    /// Its nodes, without those on which it is a guest.
+    /// Returns its nodes, without those on which it is a guest.
     pub fn own_nodes(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         let mates = self.sharing().map(|sharing| &sharing.mates).filter(|mates| !mates.is_empty());
         let is_own = move |node: &NodeId| mates.is_none_or(|mates| !mates.contains_key(node));
@@ -144,15 +144,15 @@ impl Job {
 }
 
 impl Started {
-    /// Counts the changes of its nodes and CPUs, from 1.
+    /// Returns the number of changes of its nodes and CPUs, counted from 1.
     pub fn generation(&self) -> u32 {
         let of_nodes = self.evolved.as_ref().map_or(1, |evolved| evolved.generation);
         of_nodes.saturating_add(self.sharing.as_ref().map_or(0, |sharing| sharing.generation))
     }
 
-    /// The wall time that it asked for, and its work done by then in core-milliseconds. `asked` is the number of cores
-    /// that it asked for in all. Without a valid sharing state, it had all of them since it started, and will have them
-    /// until its limit.
+    /// Returns the wall time that it asked for, and its work done by then in core-milliseconds. `asked` is the number
+    /// of cores that it asked for in all. Without a valid sharing state, it had all of them since it started, and will
+    /// have them until its limit.
     pub(crate) fn work_at(&self, at: Time, asked: u64) -> (Span, u64) {
         match self.sharing.as_ref().filter(|sharing| !sharing.is_resized) {
             Some(sharing) => (sharing.requested, sharing.done_at(at)),
@@ -160,7 +160,7 @@ impl Started {
         }
     }
 
-    /// The wall time that it asked for, whatever its limit has become.
+    /// Returns the wall time that it asked for, whatever its limit has become.
     pub(crate) fn requested(&self) -> Span {
         self.work_at(self.at, 0).0
     }
@@ -170,7 +170,7 @@ impl Started {
         self.sharing.as_ref().is_some_and(|sharing| sharing.is_active())
     }
 
-    /// Cores of a node that it lends.
+    /// Returns the number of cores of a node that it lends.
     pub(crate) fn n_lent_on(&self, node: NodeId) -> u32 {
         let loan = self.sharing.as_ref().and_then(|sharing| sharing.lent.get(&node));
         loan.map_or(0, |loan| loan.cores.len())
@@ -183,7 +183,7 @@ impl Started {
         idle.for_each(|sharing| sharing.is_resized = true);
     }
 
-    /// The core-time that it will have lent and borrowed by then.
+    /// Returns the core-time that it will have lent and borrowed by `at`.
     pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
         let took = millis(at.since(sharing.since));
         let n_lent: u64 = sharing.lent.values().map(|loan| u64::from(loan.cores.len())).sum();
@@ -195,7 +195,7 @@ impl Started {
         }
     }
 
-    /// Its part of a node without the cores that it lends.
+    /// Returns its part of a node without the cores that it lends.
     pub(super) fn without_lent(
         &self,
         spec: &JobSpec,
@@ -216,7 +216,7 @@ impl Started {
 }
 
 impl State {
-    /// The cores that a started job has on each of its nodes, and those that it asked for there.
+    /// Returns the cores that a started job has on each of its nodes, and those that it asked for there.
     pub fn cores_of<'a>(&'a self, entry: &'a Job) -> impl Iterator<Item = CoreShare> + Clone + 'a {
         let started = entry.started();
         let nodes = started.map_or(&[][..], |started| &started.nodes);
@@ -239,7 +239,7 @@ impl State {
         })
     }
 
-    /// The rate of a job without its loans, which are removed from `entry`.
+    /// Returns the rate of a job without its loans, which are removed from `entry`.
     pub(crate) fn rate_alone(&self, entry: &mut Job) -> u64 {
         if let Phase::Started(Started { sharing: Some(sharing), .. }) = &mut entry.phase {
             sharing.lent.clear();
@@ -248,7 +248,7 @@ impl State {
         self.settings.sharing.runtime_model.rate(shares.into_iter())
     }
 
-    /// The sharing state of a job, brought up to date.
+    /// Returns the sharing state of a job, brought up to date.
     pub(crate) fn sharing_at(&self, job: JobId, now: Time) -> Option<Sharing> {
         let entry = self.jobs.get(&job)?;
         let started = entry.started()?;
@@ -273,7 +273,7 @@ impl State {
         Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
     }
 
-    /// The time in which the job would have done its work so far with all cores that it asked for.
+    /// Returns the time in which the job would have done its work so far with all cores that it asked for.
     pub(crate) fn time_at_full_speed(&self, job: JobId, now: Time) -> Span {
         let Some((entry, started)) = self.jobs.get(&job).and_then(|entry| Some((entry, entry.started()?))) else {
             return Span::ZERO;

@@ -73,7 +73,7 @@ impl SliceDemand {
         })
     }
 
-    /// The cores that it takes of each node of this kind; `None` if the node is too small.
+    /// Returns the number of cores that it takes of each node of this kind; `None` if the node is too small.
     pub(crate) fn cores(&self, kind: &Inventory) -> Option<u32> {
         let threads = if self.is_of_cores { 1 } else { kind.threads_per_core() };
         let cores = self.cpus.div_ceil(threads).max(1);
@@ -108,13 +108,13 @@ impl Demand {
         Demand { least_nodes, plain, slice, promised: entry.promised.as_ref().map(|promise| promise.at) }
     }
 
-    /// The shortest time for which it wants nodes; zero if not known.
+    /// Returns the shortest time for which it wants nodes; zero if not known.
     fn shortest(&self) -> Span {
         self.plain.map_or(Span::ZERO, |plain| plain.wall)
     }
 }
 
-/// The nodes, or on core-shared clusters the logical CPUs, without which this size cannot start.
+/// Returns the nodes, or on core-shared clusters the logical CPUs, without which this size cannot start.
 fn least_units(spec: &JobSpec, request: &Request, shared: &Shared) -> u32 {
     if shared.is_empty() {
         return request.n_nodes();
@@ -200,14 +200,14 @@ impl JobQueue {
         block.place(key).ok().map(|idx| &block.entries[idx].1)
     }
 
-    /// The time and the nodes of the demand must not be changed.
+    /// Returns the demand of a job; its time and its nodes must not be changed.
     pub(super) fn get_mut(&mut self, key: QueueKey) -> Option<&mut Demand> {
         let block_idx = self.block_of(key);
         let block = self.blocks.get_mut(block_idx)?;
         block.place(key).ok().map(|idx| &mut block.entries[idx].1)
     }
 
-    /// The key at this index.
+    /// Returns the key at this index.
     pub(super) fn nth(&self, queue_idx: usize) -> Option<QueueKey> {
         let mut n_left = queue_idx;
         for Block { entries, .. } in &self.blocks {
@@ -261,7 +261,7 @@ impl JobQueue {
         Some(demand)
     }
 
-    /// The first job behind `behind` that may fit: all jobs between them do not.
+    /// Returns the first job behind `behind` that may fit: all jobs between them do not.
     pub(super) fn next_within(&self, behind: QueueKey, room: &Room) -> Option<(QueueKey, &Demand)> {
         let first_idx = self.block_of(behind);
         for (block_idx, block) in self.blocks.iter().enumerate().skip(first_idx) {
@@ -278,7 +278,7 @@ impl JobQueue {
         None
     }
 
-    /// The first job behind `behind` that wants a slice which may fit: all others between them do not.
+    /// Returns the first job behind `behind` that wants a slice which may fit: all others between them do not.
     pub(super) fn next_slice(&self, behind: QueueKey, room: &SliceRoom) -> Option<(QueueKey, &Demand)> {
         let first_idx = self.block_of(behind);
         let blocks =
@@ -292,7 +292,7 @@ impl JobQueue {
         })
     }
 
-    /// The index of the block that has the key, or would have it; 0 if there is none.
+    /// Returns the index of the block that has the key, or would have it; 0 if there is none.
     fn block_of(&self, key: QueueKey) -> usize {
         let begins_before = |block: &Block| block.entries.first().is_some_and(|(first, _)| *first <= key);
         self.blocks.partition_point(begins_before).saturating_sub(1)
@@ -364,7 +364,7 @@ impl SliceRoom {
         SliceRoom::take(&mut self.now, before, after, n_nodes);
     }
 
-    /// Does the same for the counts beside the reservation.
+    /// As [`SliceRoom::take_now`], for the counts beside the reservation.
     pub(crate) fn take_later(&mut self, before: i64, after: i64, n_nodes: u32) {
         if let Some((_, counts)) = &mut self.later {
             SliceRoom::take(counts, before, after, n_nodes);

@@ -303,7 +303,7 @@ fn a_node_that_was_freed_and_comes_again_is_another_place() {
         world.now = Time::from_secs(1_000_020);
         world.event(Event::Tick);
         assert_eq!(world.held(job), [1, 2]);
-        // A delayed report of an earlier time.
+        // A delayed report about an earlier stay.
         let status = JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() };
         let report = NodeReport { seen, jobs: vec![JobReport { job, run, status }] };
         world.event(Event::AgentReported { name: "n2".to_owned(), report });

@@ -257,7 +257,7 @@ fn memory_of_a_node_is_shared_by_its_owner_and_the_guest_as_they_asked() {
     }
 }
 
-/// An owner started while its node was allocated in another way.
+/// The owner started while its node was allocated in another way.
 #[test]
 fn a_guest_has_its_memory_beside_an_owner_of_other_days() {
     for (before, now) in [("nodes", "cores"), ("cores", "nodes")] {

@@ -531,7 +531,7 @@ impl Scene {
         self.app_opens_set(job, direction, SetRule::All, vec![item])
     }
 
-    /// Does the same about several items at once.
+    /// As [`Scene::app_opens`], about several items at once.
     pub(super) fn app_opens_set(
         &mut self,
         job: JobId,

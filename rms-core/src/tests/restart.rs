@@ -1,4 +1,4 @@
-//! Tests of a restarted server: until the agents are back it does not decide with half of the cluster.
+//! Tests of a restarted server: until the agents are back it does not plan with half of the cluster.
 
 use rms_api::answer::{JobState, NodeState, Reason};
 use rms_api::call::{Nodes, Shape};

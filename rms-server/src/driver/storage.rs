@@ -1,4 +1,4 @@
-//! The driver's interface to the disk: appends and traces facts, makes snapshots in the background, and prunes the history.
+//! The driver's disk: appends and traces facts, makes snapshots in the background, prunes the history.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ impl Storage {
         Storage { log, is_compacting: false, compact_at: Instant::now(), prune_at: Instant::now() }
     }
 
+    /// Writes facts to the journal.
+    ///
     /// # Errors
     /// A full or failing disk, as a message for callers.
     pub fn write(&mut self, write: Write<'_>) -> Result<(), String> {

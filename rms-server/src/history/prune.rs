@@ -1,4 +1,5 @@
-//! Deletes jobs that ended long ago, and frees their disk space: in small steps, so that readers and writers do not wait.
+//! Deletes jobs that ended long ago and frees their disk space, in small steps so that readers and writers need not
+//! wait.
 
 use rms_model::{Span, Time};
 use rusqlite::{Connection, params};

@@ -20,7 +20,7 @@ const FORMAT: i32 = 2;
 /// `LMBH`: tells our file from any other SQLite database.
 const APPLICATION: i32 = 0x4c4d_4248;
 
-/// The path of a journal's history.
+/// Returns the path of a journal's history.
 pub fn path_of(journal: &Path) -> PathBuf {
     journal.join("history.db")
 }
@@ -46,7 +46,7 @@ fn create_file(path: &Path) -> Result<(), OpenError> {
     made.map(drop).map_err(|source| OpenError::Create { path: path.to_owned(), source })
 }
 
-/// The one connection that writes.
+/// Opens the one connection that writes.
 pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     open_checked(path, writer_flags(), prepare_writer)
 }
@@ -105,7 +105,7 @@ fn prepare_writer(conn: &Connection) -> rusqlite::Result<()> {
 /// Only readers that checkpoint or recover can hold a lock, and only for a short time.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The last fact of the log whose row, if any, is in the history.
+/// Returns the last fact of the log whose row, if any, is in the history.
 pub fn last_seq(conn: &Connection) -> rusqlite::Result<u64> {
     conn.query_row("SELECT last_seq FROM head WHERE one = 1", [], |row| row.get(0))
 }

@@ -1,6 +1,6 @@
 //! Writes the rows of the history after the log, many at a time, on a thread of its own.
 //!
-//! Only readers of the history wait for a row: rows that are not written when the server dies are made again from the log.
+//! Only readers of the history wait for a row. Rows that are not written when the server dies are rebuilt from the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -54,7 +54,8 @@ struct Queue {
     sync: Option<SyncOrder>,
     synced: Option<Result<(), HistoryError>>,
     failure: Option<Failure>,
-    /// A pending pruning, and the time it is relative to: ordered now and then, and run when there is nothing else to do.
+    /// A pending pruning, and the time it is relative to: ordered now and then, and run when there is nothing else to
+    /// do.
     prune: Option<(Retention, Time)>,
     is_closed: bool,
 }
@@ -112,7 +113,7 @@ impl Queue {
     }
 }
 
-/// How long rows are gathered for one transaction, and how many at most.
+/// How long rows are gathered for one transaction, and the number of rows that ends the wait early.
 const GATHER_TIME: Duration = Duration::from_millis(200);
 const MAX_BATCH_ROWS: usize = 1000;
 
@@ -159,7 +160,7 @@ impl HistoryWriter {
         &self.owner.path
     }
 
-    /// The last fact that the history covered when it was opened.
+    /// Returns the last fact that the history covered when it was opened.
     pub fn last_seq(&self) -> u64 {
         self.owner.last_seq
     }
@@ -188,7 +189,7 @@ impl HistoryWriter {
         self.owner.shared.lock().failure.clone()
     }
 
-    /// Whether too many rows wait in memory for a history that cannot be written: no new work is accepted then.
+    /// Returns whether too many rows wait in memory for a history that cannot be written: no new work is accepted then.
     pub fn is_backlogged(&self) -> bool {
         let queue = self.owner.shared.lock();
         queue.failure.is_some() && queue.rows.len() >= MAX_BACKLOG

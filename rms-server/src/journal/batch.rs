@@ -1,9 +1,9 @@
 //! The format of one append: a header, its facts, and a digest that chains it to the batch before.
 //!
-//! All numbers are little-endian. A header is `LMBF`, the bytes of the body, the number of facts, the kind, the number of
-//! the first fact, the last fact that was durable when this was written, the digest of the batch before, and the digest
-//! over all that and the body. In the body each fact is its length, the fact that holds its environment (0: itself), and
-//! the fact in MessagePack with named fields.
+//! All numbers are little-endian. A header is `LMBF`, the bytes of the body, the number of facts, the kind, the number
+//! of the first fact, the last fact that was durable when this was written, the digest of the batch before, and the
+//! digest over all that and the body. In the body each fact is its length, the fact that holds its environment (0:
+//! itself), and the fact in MessagePack with named fields.
 
 use ring::digest::{Context, SHA256};
 

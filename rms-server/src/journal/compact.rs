@@ -1,7 +1,7 @@
 //! Makes snapshots in the background: a second reader replays the journal while the writer goes on in a new segment.
 //!
-//! The snapshot is the state that a restart would have restored, made by the same code. Once the file has its final name,
-//! a restart begins there.
+//! The snapshot is the state that a restart would have restored, made by the same code. Once the file has its final
+//! name, a restart begins there.
 
 use std::error::Error;
 use std::fs;
@@ -35,8 +35,8 @@ pub struct SnapshotMade {
 }
 
 impl FactLog {
-    /// Returns a snapshot order, if one is due; called after each append. One order is given at a time: the next becomes
-    /// due after as much growth again.
+    /// Returns a snapshot order, if one is due; called after each append. One order is given at a time: the next
+    /// becomes due after as much growth again.
     pub fn due_compaction(&mut self) -> Option<Compaction> {
         let enough_facts = self.grown.facts >= self.policy.facts;
         let enough_bytes = self.grown.bytes >= self.policy.bytes.max(self.snapshot_bytes);

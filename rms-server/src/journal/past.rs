@@ -25,6 +25,8 @@ pub struct Past {
 }
 
 impl Past {
+    /// Reads the journal and its history.
+    ///
     /// # Errors
     /// There is no journal, or it is not ours or damaged.
     pub fn read(dir: &Path) -> Result<Past, OpenError> {

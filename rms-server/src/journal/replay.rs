@@ -25,6 +25,8 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Finds the files of a journal.
+    ///
     /// # Errors
     /// There is no journal, or a part of it is missing.
     pub fn find(dir: &Path) -> Result<Files, OpenError> {
@@ -299,8 +301,8 @@ impl FactReader {
         Ok(())
     }
 
-    /// Checks that the log may end here: after the last intact batch, nothing may follow that was ever durable. Otherwise it is
-    /// only a write that a crash cut short, and that was never acknowledged.
+    /// Checks that the log may end here: after the last intact batch, nothing may follow that was ever durable.
+    /// Otherwise it is only a write that a crash cut short, and that was never acknowledged.
     fn check_end(&self) -> Result<(), OpenError> {
         let of_io = |source| OpenError::Read { path: self.reader.path().to_owned(), source };
         let durable = self.reader.mark.seq.max(self.reader.durable_after_offset().map_err(of_io)?);

@@ -1,8 +1,9 @@
 //! One file of the log: a header page that also marks how far it was durable, then batches, then zeros.
 //!
-//! The page holds the magic and format, the number of the first fact, the digest before it, and a digest of these; then, in
-//! sectors of their own, two slots for the mark, written in turn. The mark is written after each sync and becomes durable
-//! with the next: it is exact after a killed process, and at most one append behind after a power failure.
+//! The page holds the magic and format, the number of the first fact, the digest before it, and a digest of these;
+//! then, in sectors of their own, two slots for the mark, written in turn. The mark is written after each sync and
+//! becomes durable with the next: it is exact after a killed process, and at most one append behind after a power
+//! failure.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -57,7 +58,7 @@ impl Mark {
     }
 }
 
-/// The path of the segment that begins with fact `first_seq`.
+/// Returns the path of the segment that begins with fact `first_seq`.
 pub fn path_of(dir: &Path, first_seq: u64) -> PathBuf {
     dir.join(format!("log.{first_seq}"))
 }
@@ -118,8 +119,8 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Opens a segment that was read up to `end`, and marks it there; anything that a crash left after that is overwritten.
-    /// The file keeps its length: on a full disk, space that it gave up would be lost.
+    /// Opens a segment that was read up to `end`, and marks it there; anything that a crash left after that is
+    /// overwritten. The file keeps its length: on a full disk, space that it gave up would be lost.
     pub fn open(path: &Path, end: u64, seq: u64) -> io::Result<Segment> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let n_bytes = file.metadata()?.len().max(end);
@@ -241,7 +242,7 @@ impl SegmentReader {
         &self.path
     }
 
-    /// The end of the last batch that was read.
+    /// Returns the end of the last batch that was read.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -255,8 +256,8 @@ impl SegmentReader {
         Ok(found)
     }
 
-    /// Returns the last fact that was durable according to any batch after the current offset; 0 if there is none. After a
-    /// write that a crash cut short, there can be no batch that records it as durable.
+    /// Returns the last fact that was durable according to any batch after the current offset; 0 if there is none.
+    /// After a write that a crash cut short, there can be no batch that records it as durable.
     pub fn durable_after_offset(&self) -> io::Result<u64> {
         let n_bytes = self.file.metadata()?.len();
         let mut rest = vec![0; usize::try_from(n_bytes.saturating_sub(self.offset)).unwrap_or(0)];

@@ -18,7 +18,7 @@ use crate::open_error::OpenError;
 const MAGIC: &[u8; 8] = b"LMBRSNP1";
 const HEADER_LEN: usize = MAGIC.len() + 8 + Digest::LEN;
 
-/// The path of the snapshot of the state after fact `seq`.
+/// Returns the path of the snapshot of the state after fact `seq`.
 pub fn path_of(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("snapshot.{seq}"))
 }

@@ -22,8 +22,8 @@ struct Takeovers {
     pair: [SocketAddr; 2],
 }
 
-/// Two agents take over from each other every few seconds at first, and later every half minute. A restarted agent comes
-/// from the same address, and one that has moved does not come from its old address again.
+/// Two agents take over from each other every few seconds at first, and later every half minute. A restarted agent
+/// comes from the same address, and one that has moved does not come from its old address again.
 const WINDOW: Duration = Duration::from_secs(90);
 const MIN_RETURNS: u32 = 2;
 const MAX_ADDRESSES: usize = 16;

@@ -191,8 +191,8 @@ impl WriteHalf {
         // A new link is sent all revocations so far.
         revocations.mark_changed();
         loop {
-            // Nothing is sent within the select: a cancelled send would leave half a frame on the channel. The job that a
-            // signal is for may stand in the desired state that has not been sent yet.
+            // Nothing is sent within the select: a cancelled send would leave half a frame on the channel. The job that
+            // a signal is for may stand in the desired state that has not been sent yet.
             let next = tokio::select! {
                 biased;
                 Ok(()) = desired.changed() => Next::Desire,

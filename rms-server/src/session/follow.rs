@@ -92,8 +92,8 @@ struct FollowSession {
     input: Arc<Mutex<Inputs>>,
     run: Option<Run>,
     pulls: JoinSet<()>,
-    /// The nodes of this run that were or are pulled from, numbered in the order in which they came; and those that the run
-    /// has now: a node that leaves and comes back has new tasks.
+    /// The nodes of this run that were or are pulled from, numbered in the order in which they came; and those that the
+    /// run has now: a node that leaves and comes back has new tasks.
     nodes: BTreeMap<String, u32>,
     present: BTreeSet<String>,
     open: BTreeSet<u32>,

@@ -17,8 +17,8 @@ use crate::launcher_outbox::{LauncherOrders, LauncherOutbox, Outgoing};
 use crate::mailbox::new_channel_id;
 use crate::shared::Shared;
 
-/// The most calls at once: the next frame is read once the answer to one of them was written. So a launcher that floods,
-/// or does not read its answers, is slowed down by the flow control of its own channel.
+/// The most calls at once: the next frame is read once the answer to one of them was written. So a launcher that
+/// floods, or does not read its answers, is slowed down by the flow control of its own channel.
 const MAX_CALLS: u32 = 8;
 
 /// Serves the channel until the application has left, another channel serves it, or the launcher disconnects.

@@ -16,8 +16,9 @@ use crate::mailbox::new_channel_id;
 use crate::negotiator_outbox::{NegotiatorOrders, NegotiatorOutbox, Outgoing, PendingCall};
 use crate::shared::Shared;
 
-/// The most calls at once: the next frame is read once the result of one of them is durable, and its answer was written.
-/// A negotiator that floods, or does not read its answers, is slowed down by the flow control of its own channel.
+/// The most calls at once: the next frame is read once the result of one of them is durable, and its answer was
+/// written. A negotiator that floods, or does not read its answers, is slowed down by the flow control of its own
+/// channel.
 const MAX_CALLS: u32 = 8;
 
 /// Serves the channel until the application has left, another channel serves it, or the process disconnects.
@@ -103,7 +104,8 @@ impl ReadHalf<'_> {
 struct WriteHalf {
     sender: Sender,
     orders: NegotiatorOrders,
-    /// A negotiator that sends only invalid messages must not fill the log: only the first refusal of a channel is a warning.
+    /// A negotiator that sends only invalid messages must not fill the log: only the first refusal of a channel is a
+    /// warning.
     has_warned: bool,
 }
 

@@ -39,8 +39,8 @@ pub struct Pull {
     pub is_over: watch::Receiver<bool>,
 }
 
-/// The follower's input. Its end is told to each agent that is asked from then on: it may be lost with an agent, or with
-/// the run that it ended.
+/// The follower's input. Its end is told to each agent that is asked from then on: it may be lost with an agent, or
+/// with the run that it ended.
 #[derive(Debug)]
 pub struct Inputs {
     queue: mpsc::Receiver<Input>,

@@ -1,4 +1,4 @@
-//! The command line of the server: what it makes, what it refuses, and what it says then.
+//! Tests of the server's command line: what it creates, what it refuses, and its messages.
 
 use std::fs;
 use std::process::Output;

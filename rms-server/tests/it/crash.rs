@@ -21,7 +21,8 @@ fn killed_in_the_middle_of_commits_nothing_acknowledged_is_lost() {
     drop(FactLog::create(&path, POLICY).expect("a new journal"));
     let mut n_before = 0;
     for round in 0..8_u64 {
-        // In some rounds it may not have opened the journal yet; in the others it has, however busy the machine is.
+        // In some rounds the writer may not have opened the journal yet; in the others it has, however busy the machine
+        // is.
         let counted = if round < 4 { Counted::FromStart } else { Counted::FromFirstCommit };
         let n_acknowledged = append_until_killed(&path, counted, Duration::from_millis(40 + 17 * round));
         let found = replayed(&path).expect("a whole journal");
@@ -32,7 +33,7 @@ fn killed_in_the_middle_of_commits_nothing_acknowledged_is_lost() {
     assert!(n_before > 0, "no round got as far as one commit");
 }
 
-/// From when on it is counted how long a writer lives.
+/// The event from which the life of a writer is measured.
 enum Counted {
     FromStart,
     FromFirstCommit,
@@ -51,7 +52,7 @@ fn append_until_killed(path: &Path, counted: Counted, after: Duration) -> u64 {
     let reader = thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         let numbers = lines.filter_map(|line| line.strip_prefix("durable ").and_then(|n| n.parse().ok()));
-        // Only the first is waited for.
+        // Only the first acknowledgement is awaited.
         let tell = |_: &u64| {
             let _nobody_waits_any_more = has_committed.send(());
         };

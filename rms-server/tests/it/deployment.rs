@@ -1,4 +1,4 @@
-//! A real server process, and peers of it in this process: an admin, users, and agents that only pretend.
+//! A real server process, and its peers in this process: an admin, users, and fake agents.
 
 use rms_api::Answer;
 use rms_api::call::HistoryQuery;
@@ -20,7 +20,7 @@ use rms_wire::tls::Credentials;
 use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Link, LinkError, ToAgent, ToServer, TokenText, join};
 use tempfile::TempDir;
 
-/// A server in a directory of its own; both go with it.
+/// A server with a directory of its own; both are removed on drop.
 pub struct Server {
     dir: TempDir,
     child: Option<Child>,
@@ -28,7 +28,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A new deployment, running.
+    /// Creates a new deployment and starts it.
     pub fn start() -> Server {
         Server::start_in(tempfile::tempdir().expect("a temporary directory"))
     }
@@ -47,7 +47,7 @@ impl Server {
         self.dir.path().join("server")
     }
 
-    /// Runs it again at the same address.
+    /// Restarts the server at the same address.
     pub fn restart(&mut self) {
         let mut run = command(&["run", "--dir"]);
         run.arg(self.path()).arg("--listen").arg(self.address.to_string()).stdout(Stdio::piped());
@@ -59,7 +59,7 @@ impl Server {
         self.address = address.parse().expect("an address");
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("a running server");
         child.kill().expect("a child of ours");
@@ -84,7 +84,7 @@ impl Server {
         Client::try_connect(&credentials, self.address).await
     }
 
-    /// A user with a token of her own.
+    /// Connects a user with a token of her own.
     pub async fn user(&self, name: &str) -> Client {
         let identity = Identity { role: Role::User, name: name.to_owned() };
         let credentials = self.join(TokenIdentity::Named(identity), None).await;
@@ -122,7 +122,7 @@ pub fn command(arguments: &[&str]) -> Command {
 pub struct Client {
     pub link: Link,
     fingerprint: String,
-    // Its socket.
+    // Keeps the socket open.
     _endpoint: Endpoint,
 }
 
@@ -131,7 +131,7 @@ impl Client {
         Client::try_connect(credentials, address).await.expect("a welcome")
     }
 
-    /// For those who may be turned away: the server can end a link before or after its welcome has arrived.
+    /// Connects a client that may be rejected: the server can close a link before or after its welcome has arrived.
     pub async fn try_connect(credentials: &Credentials, address: SocketAddr) -> Result<Client, LinkError> {
         let endpoint = Endpoint::dial(credentials).expect("a socket");
         let link = endpoint.connect(address, server()).await?;
@@ -158,12 +158,12 @@ impl Client {
         }
     }
 
-    /// Asks for something that everybody may ask for.
+    /// Makes a call that every user may make.
     pub async fn speak(&self) {
         self.call(&Call::Query(Query::Status)).await.expect("a status");
     }
 
-    /// The history of one job, as soon as it has one.
+    /// Returns the record of one job, once the history has it.
     pub async fn history_of(&self, job: JobId) -> rms_model::JobRecord {
         loop {
             let query = HistoryQuery { jobs: vec![job], ..HistoryQuery::default() };
@@ -186,19 +186,19 @@ pub struct FakeAgent {
 }
 
 impl FakeAgent {
-    /// Connects, and waits until the server counts it among the nodes.
+    /// Connects, and waits until the server counts the node.
     pub async fn connect(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
         let mut agent = FakeAgent::appear(credentials, address, jobs).await;
         agent.newest = Some(agent.next_desired().await);
         agent
     }
 
-    /// Connects and waits for nothing.
+    /// Connects without waiting for anything.
     pub async fn appear(credentials: &Credentials, address: SocketAddr, jobs: Vec<JobReport>) -> FakeAgent {
         FakeAgent::appear_in("a", credentials, address, jobs).await
     }
 
-    /// As a node of this cluster.
+    /// Connects as a node of this cluster.
     pub async fn appear_in(
         cluster: &str,
         credentials: &Credentials,
@@ -217,7 +217,7 @@ impl FakeAgent {
         agent
     }
 
-    /// Says what an agent of this version would not.
+    /// Sends a message that no agent of this version would send.
     pub async fn say<M: rms_wire::Message>(&mut self, message: &M) {
         self.sender.send(message).await.expect("a link");
     }
@@ -228,7 +228,7 @@ impl FakeAgent {
         }
     }
 
-    /// The newest desired state, as soon as `is_it` holds for it.
+    /// Waits for the newest desired state for which `is_it` holds.
     pub async fn desired(&mut self, is_it: impl Fn(&Desired) -> bool) -> Desired {
         loop {
             match self.newest.take() {
@@ -258,7 +258,7 @@ impl FakeAgent {
         }
     }
 
-    /// The revoked serials that the agent is told next, all of them.
+    /// Returns the complete list of revoked serials that the agent is sent next.
     pub async fn revoked(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
@@ -285,7 +285,7 @@ fn server() -> Expect {
     Expect::server()
 }
 
-/// One task on one node for a minute.
+/// Returns a submission of one task on one node for a minute.
 pub fn job(name: &str) -> Submission {
     Submission {
         labels: Labels::named(name),
@@ -300,10 +300,10 @@ pub fn job(name: &str) -> Submission {
     }
 }
 
-/// How long anything may take before a test gives up; machines are shared.
+/// How long anything may take before a test fails; test machines are shared.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a story on a runtime of its own, and gives up if it takes too long.
+/// Runs a test on a runtime of its own, and fails if it takes too long.
 pub fn tell(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let told = runtime.expect("a runtime").block_on(async { tokio::time::timeout(PATIENCE, story).await });

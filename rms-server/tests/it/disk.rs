@@ -1,4 +1,4 @@
-//! A disk that is full: nothing is acknowledged that is not durable, and it goes on once there is space.
+//! Tests of a full disk: nothing is acknowledged that is not durable, and work goes on once there is space.
 
 use rms_api::Answer;
 use std::fs;
@@ -37,7 +37,7 @@ fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
     };
     assert!(matches!(error, AppendError::Full { .. }), "{error}");
     assert!(error.to_string().contains("no space is left for the journal"), "{error}");
-    // Still full: still refused, and the log has not moved.
+    // Still full: appends fail, and the log has not changed.
     assert!(log.append(&facts(n_durable..n_durable + 100)).is_err());
     assert_eq!(log.last_seq(), n_durable);
 
@@ -47,7 +47,7 @@ fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..n_durable + 100));
 }
 
-/// What the journal has in reserve stays where it writes.
+/// The journal's reserve stays in the segment that is written.
 #[test]
 fn no_file_is_begun_that_would_have_no_reserve() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -62,7 +62,7 @@ fn no_file_is_begun_that_would_have_no_reserve() {
     let mut ballast = fs::File::create(dir.path().join("ballast")).expect("a file");
     while ballast.write_all(&[0; 16 * 1024]).is_ok() {}
     assert_eq!(log.shortage(), None);
-    // There is space for the first page of another file, and for no more.
+    // There is space for the first page of another segment, and for no more.
     ballast.set_len(ballast.metadata().expect("a file").len() - 200 * 1024).expect("some space");
     assert!(log.due_compaction().is_none());
     assert!(!path.join("log.21").exists() && !path.join("log.partial").exists());
@@ -98,7 +98,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         };
         assert_eq!(refused.kind, "journal_failing");
         assert!(refused.message.contains("no space is left for the journal"), "{}", refused.message);
-        // Reading, cancelling and draining go on in what was kept free for them; agents come and report.
+        // Queries, cancels and drains still work in the reserve, and agents connect and report.
         match admin.call(&Call::Query(Query::Queue(Default::default()))).await.expect("a queue") {
             Answer::Queue { jobs, .. } => assert_eq!(jobs.len(), acknowledged.len() + 1),
             other => panic!("{other:?}"),
@@ -121,7 +121,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
         first.report(vec![report(busy, run, ended)]).await;
 
         fs::remove_file(&ballast).expect("a ballast");
-        // Whatever they said meanwhile counts as soon as it can be written, without anybody asking.
+        // Whatever was reported meanwhile takes effect once it can be written, without a further call.
         second.desired(|desired| !desired.jobs.is_empty()).await;
         first.desired(|desired| desired.jobs.iter().any(|job| job.job != busy)).await;
         let after = admin.submit("after").await;
@@ -132,7 +132,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
             Answer::Queue { jobs, .. } => {
                 let known: Vec<JobId> = jobs.iter().map(|line| line.job).collect();
                 assert!(acknowledged.iter().chain([&after]).all(|job| known.contains(job)));
-                // The one that was refused may have been kept in mind, and nothing else.
+                // The rejected submission may have been kept in memory, and nothing else.
                 assert!(known.len() <= acknowledged.len() + 2, "{} of {}", known.len(), acknowledged.len());
             }
             other => panic!("{other:?}"),
@@ -140,7 +140,7 @@ fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
     });
 }
 
-/// Mounts six MiB at `dir`, for this thread and its children alone; it goes with them.
+/// Mounts a disk of 6 MiB at `dir`, for this thread and its children alone; it disappears with them.
 pub fn mount_small_disk(dir: &Path) -> Result<(), String> {
     let needs_root = |errno| format!("a small disk cannot be mounted here ({errno}): this needs root");
     unshare(CloneFlags::CLONE_NEWNS).map_err(needs_root)?;

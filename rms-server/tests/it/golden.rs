@@ -1,8 +1,8 @@
-//! The bytes of each kind of fact are written down: a journal of version 1 is readable for ever.
+//! Tests that the bytes of each kind of fact stay readable: a journal of version 1 can be read by every later version.
 //!
-//! A kind that is new fails here until its bytes stand in `tests/data/journal/v1`. `BLESS=1` writes the missing
-//! ones; those that are there are never overwritten, and nobody deletes them: a field that is added to a fact has a
-//! default, and an example that has the field comes beside the one without it.
+//! A new kind fails here until `tests/data/journal/v1` has its bytes. `BLESS=1` writes missing files. Existing ones are
+//! never overwritten or deleted: a field that is added to a fact has a default, and an example with the field is added
+//! beside the one without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,7 +43,7 @@ fn every_kind_of_fact_is_written_and_read_as_it_was_in_the_first_release() {
     }
 }
 
-/// One of each kind.
+/// Returns one example of each kind.
 pub fn all_examples() -> Vec<Fact> {
     [examples(), crate::golden_negotiation::examples()].concat()
 }
@@ -59,12 +59,12 @@ fn published(kind: &str) -> Vec<u8> {
     unwrapped(&text)
 }
 
-/// What the published bytes of a kind mean today.
+/// Parses the published bytes of a kind.
 pub fn golden_of(kind: &str) -> Fact {
     rmp_serde::from_slice(&published(kind)).expect("a readable fact")
 }
 
-/// The names of all kinds, as the decoder knows them.
+/// Returns the names of all kinds, as the decoder knows them.
 fn all_kinds() -> BTreeSet<String> {
     let unknown = rmp_serde::to_vec_named(&std::collections::BTreeMap::from([("NoSuchKind", 0)])).expect("bytes");
     let error = rmp_serde::from_slice::<Fact>(&unknown).expect_err("an unknown kind").to_string();
@@ -77,7 +77,7 @@ pub fn kind(fact: &Fact) -> String {
     debug.chars().take_while(char::is_ascii_alphanumeric).collect()
 }
 
-/// Facts, a log and a snapshot as the first published version has written them.
+/// Returns the directory with facts, a log and a snapshot as written by the first published version.
 pub fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/journal/v1")
 }
@@ -92,7 +92,7 @@ fn unwrapped(text: &str) -> Vec<u8> {
     data_encoding::HEXLOWER.decode(digits.as_bytes()).expect("hexadecimal")
 }
 
-/// A job that lends cores of one node and has some of another.
+/// Returns the state of a job that lends cores of one node and borrows some of another.
 fn sharing(since: Time) -> Sharing {
     Sharing {
         requested: Span::from_hours(1),
@@ -258,7 +258,7 @@ fn course() -> Box<Course> {
     Box::new(Course { number: 2, legs, limit: ExpandLimit::Milli(1500), open: false, row: Vec::new() })
 }
 
-/// A job of ann's with everything in it.
+/// Returns a filter with several demands.
 fn filter() -> Filter {
     Filter {
         clusters: BTreeSet::from(["a".to_owned()]),

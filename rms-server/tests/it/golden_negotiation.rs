@@ -1,4 +1,4 @@
-//! Examples of the facts by which running jobs change their size, for the bytes that are written down.
+//! Examples of the facts by which running jobs change their size, for the golden files.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn grant() -> Grant {
     Grant { cores: (4..8).collect(), memory: Mebibytes(2048), devices }
 }
 
-/// The server's end once the application has asked for two nodes more.
+/// Returns the server's end after the application has asked for two more nodes.
 fn dialogue(at: Time) -> Dialogue {
     let (job, run) = (JobId(7), Run(2));
     let id = NegotiationId { initiator: Side::Application, number: 3 };
@@ -84,7 +84,7 @@ fn declared() -> Declared {
     Declared { least: 1, most: 8, sizes: Sizes::Listed(vec![1, 2, 4]), speedup: Speedup(vec![(1, 1000), (8, 6000)]) }
 }
 
-/// What is negotiated, held, lent and charged is in it, all of job 7.
+/// Returns a state with negotiations, held nodes, loans and charges, all of job 7.
 pub fn state_with_negotiations() -> State {
     let (job, run, cluster) = (JobId(7), Run(2), ClusterId(1));
     let at = Time::from_secs(1_700_000_000);
@@ -117,7 +117,7 @@ pub fn state_with_negotiations() -> State {
     replay.into_state()
 }
 
-/// A snapshot is the state as bytes.
+/// A snapshot is the serialised state.
 #[test]
 fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     let state = state_with_negotiations();
@@ -130,7 +130,7 @@ fn a_state_with_negotiations_is_read_back_from_its_bytes() {
     assert_eq!(negotiations.all[0].held.len(), 2);
 }
 
-/// What a job has negotiated is kept for the history, however long ago it ended.
+/// The negotiations of a job are kept in the history, however long ago it ended.
 #[test]
 fn the_history_tells_what_a_job_has_negotiated() {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! The journal gives back what it was given, and never something else.
+//! Tests that the journal returns what was appended, and never anything else.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn what_was_appended_comes_back_in_order() {
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..10));
 }
 
-/// Talk is written without waiting for the disk, in its place between the others.
+/// Noted facts are written without waiting for the disk, in order with the others.
 #[test]
 fn what_was_only_noted_comes_back_in_its_place() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -52,7 +52,7 @@ fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
     for batch in 0..100 {
         log.append(&facts(batch * 100..(batch + 1) * 100)).expect("space");
         let Some(order) = log.due_compaction() else { continue };
-        // While it is made aside, the journal goes on.
+        // The journal goes on while the snapshot is made.
         let made = order.run(restored, |state| state).expect("a snapshot");
         log.set_snapshot(&made);
         n_snapshots += 1;
@@ -61,14 +61,14 @@ fn a_snapshot_and_the_facts_after_it_are_what_all_facts_would_have_been() {
     assert!(n_snapshots > 1, "{n_snapshots}");
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..10_000));
-    // What the snapshots replaced is gone, and so are the older snapshots.
+    // Files that the snapshots replaced are removed, and so are the older snapshots.
     let names = names(&path);
     let snapshot: u64 = names[2].strip_prefix("snapshot.").and_then(|seq| seq.parse().ok()).expect("a snapshot");
     assert!(snapshot > 1000);
     assert_eq!(names, ["history.db".to_owned(), format!("log.{}", snapshot + 1), format!("snapshot.{snapshot}")]);
 }
 
-/// The files of a journal that is closed.
+/// Returns the names of the files of a closed journal.
 fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).expect("a directory");
     let mut names: Vec<String> =
@@ -93,7 +93,7 @@ fn a_snapshot_that_was_begun_changes_nothing() {
     drop(log);
     assert_eq!(replayed(&begun).expect("a whole journal"), facts(0..20));
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..30));
-    // The new file was made, and the old one does not say so yet.
+    // The new segment was created, and the old one is not sealed yet.
     let old = begun.join("log.1");
     let bytes = fs::read(&old).expect("a file");
     assert!(bytes.len() < 100_000, "a file that is complete keeps no reserve: {} bytes", bytes.len());
@@ -103,14 +103,14 @@ fn a_snapshot_that_was_begun_changes_nothing() {
     unsealed[seal..].fill(0);
     fs::write(&old, &unsealed).expect("a file");
     assert_eq!(replayed(&begun).expect("a whole journal"), facts(0..20));
-    // The old one says so, and the new one is gone.
+    // The old segment is sealed, and the new one is missing.
     fs::write(&old, &bytes).expect("a file");
     fs::remove_file(begun.join("log.21")).expect("a file");
     let error = replayed(&begun).expect_err("a missing file").to_string();
     assert!(error.contains("log.21, which continues"), "{error}");
 }
 
-/// The submission of a job with one of `n_environments` large environments.
+/// Returns the submission of a job with one of `n_environments` large environments.
 fn submitted(job: u64, n_environments: u64) -> Fact {
     let mut spec = spec(Request::on_one(ClusterId(0), 1, Span::from_hours(1)));
     let value = format!("{}", job % n_environments).repeat(4000);
@@ -128,7 +128,7 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
     for batch in facts.chunks(50) {
         log.append(batch).expect("space");
         if let Some(order) = log.due_compaction() {
-            // Facts go on while it is made, and must not lean on what it replaces.
+            // Facts are appended meanwhile, and must not refer to what the snapshot replaces.
             let made = order.run(restored, |state| state).expect("a snapshot");
             log.set_snapshot(&made);
         }
@@ -156,7 +156,7 @@ fn jobs_share_their_environments_on_the_disk_and_in_memory() {
     assert!(Arc::ptr_eq(environment(1), environment(4)));
 }
 
-/// Writes a journal of ten appends, changes a file of it, and expects to be told so.
+/// Writes a journal of ten appends, damages one of its files, and expects this error.
 fn check_damage(name: &str, damage: impl FnOnce(&mut Vec<u8>), expected: &str) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("journal");
@@ -179,7 +179,7 @@ fn ten_appends(path: &Path) -> FactLog {
     log
 }
 
-/// Where the batches of the file begin.
+/// Returns where the batches of the file begin.
 fn batches(bytes: &[u8]) -> Vec<usize> {
     bytes.windows(4).enumerate().filter(|(_, window)| window == b"LMBF").map(|(at, _)| at).collect()
 }
@@ -187,7 +187,7 @@ fn batches(bytes: &[u8]) -> Vec<usize> {
 #[test]
 fn damage_is_found_and_named() {
     let log = "log.1";
-    // The end of the last append: it was acknowledged, which the mark knows.
+    // The end of the last append: it was acknowledged, which the mark shows.
     check_damage(log, |bytes| bytes.truncate(batches(bytes)[9] + 70), "facts 10 to 10 do not match their checksum");
     check_damage(log, |bytes| bytes.truncate(batches(bytes)[7]), "facts 8 to 10 do not match");
     check_damage(log, |bytes| bytes.truncate(4096), "facts 1 to 10 do not match");
@@ -200,7 +200,7 @@ fn damage_is_found_and_named() {
         },
         "facts 3 to 10 do not match",
     );
-    // Even where both marks are older, what follows the damage tells that it was durable.
+    // Even if both marks are older, the batches after the damage show that it was durable.
     let old_marks = |bytes: &mut Vec<u8>| {
         let (second, third) = (batches(bytes)[1], batches(bytes)[2]);
         bytes[third + 80] ^= 1;
@@ -218,7 +218,7 @@ fn damage_is_found_and_named() {
     check_damage("history.db", |bytes| bytes.truncate(10), "history.db");
 }
 
-/// What a write that a kill or a loss of power cut short leaves is not damage: nobody was told of it.
+/// A write that a kill or a power failure cut short is not damage: it was never acknowledged.
 #[test]
 fn a_write_that_was_cut_short_is_dropped() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -251,7 +251,7 @@ fn a_write_that_was_cut_short_is_dropped() {
 
 #[test]
 fn a_fact_of_a_newer_server_is_not_passed_over() {
-    // As long as the real one, so that no length changes; its digest does.
+    // The fake digest has the same length as the real one, so that no length changes.
     let damage = |bytes: &mut Vec<u8>| {
         let at = batches(bytes)[9];
         let name = b"JobHeld";
@@ -266,7 +266,7 @@ fn a_fact_of_a_newer_server_is_not_passed_over() {
     check_damage("log.1", damage, "fact 10 is unreadable (unknown variant `JobHeal`");
 }
 
-/// Whatever happens to one file, either all that was acknowledged is there, or the server says that it is not.
+/// Whatever happens to one file, either everything acknowledged is there, or the server reports that it is not.
 #[test]
 fn random_damage_never_loses_anything_in_silence() {
     let seed = std::env::var("LIMBER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
@@ -287,7 +287,7 @@ fn random_damage_never_loses_anything_in_silence() {
             log.set_snapshot(&order.run(restored, |state| state).expect("a snapshot"));
         }
     }
-    // A second file that no snapshot has replaced.
+    // A second segment that no snapshot has replaced.
     drop(log.due_compaction());
     log.append(&facts(last..last + 5)).expect("space");
     last += 5;
@@ -300,7 +300,7 @@ fn random_damage_never_loses_anything_in_silence() {
         let name = &log_files[dice.random_range(0..log_files.len())];
         let file = copy.join(name);
         let mut bytes = fs::read(&file).expect("a file");
-        // Behind its last byte that is not zero nothing was written yet.
+        // Nothing was written after its last byte that is not zero.
         let n_written = bytes.iter().rposition(|byte| *byte != 0).expect("it was written") + 1;
         let (begin, length) = (dice.random_range(0..n_written), dice.random_range(1..2000));
         let end = bytes.len().min(begin + length);
@@ -327,7 +327,7 @@ fn random_damage_never_loses_anything_in_silence() {
     assert!(n_refused > 100, "{n_refused}");
 }
 
-/// Without a backup, an admin can go on with what is whole.
+/// Without a backup, an admin can go on with the intact part.
 #[test]
 fn a_damaged_journal_is_recovered_up_to_the_damage() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -358,7 +358,7 @@ fn a_damaged_journal_is_recovered_up_to_the_damage() {
     log.append(&facts[6..]).expect("space");
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts);
-    // A history that is lost is made up for as far as the log goes.
+    // A lost history is rebuilt as far as the log goes.
     fs::remove_file(path.join("history.db")).expect("a file");
     assert!(replayed(&path).expect_err("no history").to_string().contains("history.db is damaged: it is missing"));
     let loss = recover(&path, true).expect("the log is whole");
@@ -366,7 +366,7 @@ fn a_damaged_journal_is_recovered_up_to_the_damage() {
     assert_eq!(replayed(&path).expect("a whole journal"), facts);
 }
 
-/// The snapshot is enough to go on from, whatever has become of the log that continues it.
+/// The snapshot is enough to go on from, whatever happened to the log after it.
 #[test]
 fn a_journal_without_a_log_is_recovered_up_to_its_snapshot() {
     type Damage = fn(&Path);
@@ -405,7 +405,7 @@ fn a_journal_without_a_log_is_recovered_up_to_its_snapshot() {
         log.append(&jobs(21..24)).expect("space");
         drop(log);
         assert_eq!((n_jobs, known(&path).expect(what).1), (20, 23), "{what}");
-        // Without the snapshot there is nothing, and nobody is sent to a recovery again.
+        // Without the snapshot nothing is left, and no further recovery is suggested.
         for file in ["snapshot.20", "log.21"] {
             fs::write(path.join(file), "").expect("a file");
         }
@@ -440,7 +440,7 @@ fn a_damaged_snapshot_is_named() {
     assert!(replayed(&path).expect_err("no snapshot").to_string().contains("facts 1 to 20 are missing"));
 }
 
-/// A snapshot that could not be made is tried again, not forgotten until as much has been written once more.
+/// A failed snapshot is due again at once, not only after as much growth again.
 #[test]
 fn a_snapshot_that_failed_is_still_due() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -453,7 +453,7 @@ fn a_snapshot_that_failed_is_still_due() {
     assert!(log.due_compaction().is_some());
 }
 
-/// A file that was given up while it was made may stay where its directory fails: the one before it goes on.
+/// A segment that was abandoned while it was created may remain on a failing disk: the one before it goes on.
 #[test]
 fn a_file_that_was_given_up_is_passed_over() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -475,14 +475,14 @@ fn a_file_that_was_given_up_is_passed_over() {
     drop(log);
     assert_eq!(replayed(&path).expect("a whole journal"), facts(0..30));
     assert!(!path.join("log.11").exists(), "the snapshot replaces it");
-    // It stands in for no file that is missing.
+    // It does not replace a missing segment.
     let again = given_up.join("again");
     fs::remove_file(again.join("log.21")).expect("a file");
     let error = replayed(&again).expect_err("a missing file").to_string();
     assert!(error.contains("log.21, which continues"), "{error}");
 }
 
-/// Of a server that was killed while it wrote a snapshot, perhaps because the disk was full of it.
+/// Left by a server that was killed while it wrote a snapshot, perhaps because the snapshot filled the disk.
 #[test]
 fn what_is_half_written_goes_at_the_next_start() {
     let dir = tempfile::tempdir().expect("a temporary directory");

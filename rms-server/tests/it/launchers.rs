@@ -1,4 +1,5 @@
-//! Launchers against a real server: whole lives, and those who break the rules while others are served on time.
+//! Tests of launchers against a real server: complete lives, and launchers that break the rules while others are served
+//! on time.
 
 use rms_api::Answer;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use crate::deployment::{Client, FakeAgent, Server, job, tell};
 
 const A: ClusterId = ClusterId(0);
 
-/// A launcher that does what the test says, and keeps what it is told.
+/// A launcher that does what the test says, and stores its notices.
 struct Peer {
     sender: Sender,
     receiver: Receiver,
@@ -56,7 +57,7 @@ impl Peer {
         self.sender.send(&LauncherSays { seq: self.seq, call: call.clone() }).await.expect("a link");
     }
 
-    /// The answer, or the word of the refusal.
+    /// Makes a call; returns its answer, or the kind of the refusal.
     async fn call(&mut self, call: LauncherCall) -> Result<LauncherAnswer, String> {
         self.say(&call).await;
         loop {
@@ -67,7 +68,7 @@ impl Peer {
         }
     }
 
-    /// One more frame; an answer is the caller's.
+    /// Receives one frame; an answer is returned to the caller.
     async fn hear(&mut self) -> Option<(u64, Result<LauncherAnswer, String>)> {
         match self.receiver.recv_required::<LauncherTold>().await.expect("a link") {
             LauncherTold::Answer { seq, answer } => {
@@ -88,7 +89,7 @@ impl Peer {
         None
     }
 
-    /// The next start, end or replacement.
+    /// Waits for the next start, end or replacement.
     async fn notice(&mut self) -> Notice {
         while self.notices.is_empty() {
             assert_eq!(self.hear().await, None, "no answer is open");
@@ -119,7 +120,7 @@ impl Peer {
         self.call(LauncherCall::Finish { job: self.job, tag: Tag(tag), code }).await
     }
 
-    /// From the request to the end; how long the start took.
+    /// Runs an application from its request to its end; returns how long the start took.
     async fn live(&mut self) -> Duration {
         let begun = Instant::now();
         assert_eq!(self.request(1, 1).await, Ok(LauncherAnswer::Done));
@@ -137,7 +138,7 @@ fn subscription(name: &str) -> LauncherCall {
     LauncherCall::Subscribe(Box::new(Subscription::named(name)))
 }
 
-/// A server with idle nodes of cluster a, and Ann.
+/// A server with idle nodes of cluster a, and the user ann.
 struct Scene {
     server: Server,
     ann: Client,
@@ -156,7 +157,7 @@ impl Scene {
         Scene { server, ann, _agents: agents }
     }
 
-    /// An honest launcher of somebody else gets a start at once, whatever others do.
+    /// Checks that another user's launcher gets a start on time, whatever others do.
     async fn expect_others_are_served(&self) {
         let bob = self.server.user("bob").await;
         let waited = Peer::subscribed(&bob, "honest").await.live().await;
@@ -170,7 +171,7 @@ impl Scene {
     }
 }
 
-/// Machines are shared, and still nobody waits for a time-out.
+/// Test machines are shared, and still nothing may wait for a timeout.
 const ON_TIME: Duration = Duration::from_secs(5);
 
 #[test]
@@ -215,7 +216,7 @@ fn nobody_speaks_for_anothers_application_or_start() {
         let bob = scene.server.user("bob").await;
         let refused = |word: &str| Err(word.to_owned());
 
-        // Bob attaches it, names it over a channel of his own, and over one that speaks for nothing.
+        // Bob attaches to it, names it over a channel of his own, and over one that is not bound.
         let mut bobs = Peer::open(&bob.link).await;
         assert_eq!(bobs.begin(LauncherCall::Attach { job: anns.job }).await, Err("not_your_job".to_owned()));
         let finish = LauncherCall::Finish { job: anns.job, tag: Tag(0), code: 0 };
@@ -224,7 +225,7 @@ fn nobody_speaks_for_anothers_application_or_start() {
         assert_eq!(bobs.call(finish).await, refused("not_subscribed"));
         assert_eq!(bobs.begin(subscription("second")).await, Err("already_subscribed".to_owned()));
 
-        // A start is proven by its tag.
+        // A start is identified by its tag.
         assert_eq!(anns.request(5, 1).await, Ok(LauncherAnswer::Done));
         let Notice::Started(_) = anns.notice().await else { panic!("no start") };
         assert_eq!(anns.accept(4).await, refused("wrong_tag"));
@@ -265,7 +266,7 @@ fn whoever_attaches_replaces_the_one_before() {
         assert!(matches!(first.receiver.recv::<LauncherTold>().await, Ok(None)));
         let Notice::Started(again) = second.notice().await else { panic!("no start") };
         assert_eq!((again.tag, again.run, again.nodes), (told.tag, told.run, told.nodes));
-        // The end of the first channel has not made the application lose its launcher.
+        // The end of the first channel did not disconnect the application's launcher.
         drop(first);
         assert_eq!(second.accept(1).await, Ok(LauncherAnswer::Done));
         assert_eq!(second.finish(1, 0).await, Ok(LauncherAnswer::Done));
@@ -285,7 +286,7 @@ fn a_launcher_that_goes_without_a_word_is_lost_after_the_grace() {
         drop(peer);
         assert_eq!(scene.ann.history_of(job).await.outcome, Outcome::LauncherLost);
 
-        // And one that never answers its start.
+        // Another launcher never answers its start.
         admin.call(&set("start_timeout", "300ms")).await.expect("an admin may");
         let mut silent = Peer::subscribed(&scene.ann, "silent").await;
         assert_eq!(silent.request(1, 1).await, Ok(LauncherAnswer::Done));
@@ -337,12 +338,12 @@ fn frames_that_are_none_cost_the_link_and_nobody_else_notices() {
         let scene = Scene::of_nodes(1).await;
         let eve = scene.server.user("eve").await;
         let mut peer = Peer::open(&eve.link).await;
-        // A frame of another kind where a launcher speaks.
+        // A frame of another kind on a launcher's channel.
         peer.sender.send(&ClientRequest::Launcher).await.expect("a link");
         let reason = eve.link.closed().await;
         assert!(reason.contains("LauncherSays"), "{reason}");
 
-        // A profile's part that no launcher may send, and text that is no name.
+        // A cluster name with a space and a control character.
         let mallory = scene.server.user("mallory").await;
         let mut peer = Peer::open(&mallory.link).await;
         let LauncherCall::Subscribe(mut named) = subscription("x") else { panic!("it is one") };
@@ -363,7 +364,7 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
         let flooding = Peer::subscribed(&eve, "flood").await;
         let job = flooding.job;
         let Peer { mut sender, mut receiver, .. } = flooding;
-        // It reads its answers, so nothing slows it but the server.
+        // It reads its answers, so only the server slows it down.
         let flood = tokio::spawn(async move {
             for seq in 0.. {
                 let call = LauncherCall::Clusters { job };
@@ -376,7 +377,7 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
             let mut refused = 0_u64;
             while let Ok(Some(told)) = receiver.recv::<LauncherTold>().await {
                 if let LauncherTold::Answer { answer: Err(why), .. } = told {
-                    // Once it has ended there is no such application, until the channel hears of it.
+                    // Once the application has ended it is unknown, until the channel is told.
                     assert!(why.kind == "rate_limit" || why.kind == "no_such_job", "{why}");
                     refused += 1;
                 }
@@ -384,7 +385,7 @@ fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
             refused
         });
         scene.expect_others_are_served().await;
-        // After some seconds of it, the core has had enough.
+        // After some seconds, the core ends the application.
         let record = scene.ann_sees_the_end_of(job).await;
         let Outcome::Violation { reason } = record.outcome else { panic!("{record:?}") };
         assert!(reason.contains("times in each of"), "{reason}");
@@ -407,7 +408,7 @@ fn calls_that_nobody_reads_the_answers_of_are_not_read_either() {
         let eve = scene.server.user("eve").await;
         let Peer { mut sender, receiver, job, .. } = Peer::subscribed(&eve, "deaf").await;
         let before = scene.resident_kib();
-        // Without reading a single answer, it cannot even send: its own flow control holds it.
+        // Without reading any answers it cannot even send: its own flow control stops it.
         let mut n_sent = 0_u64;
         let sending = async {
             loop {
@@ -430,7 +431,7 @@ fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_doe
     tell(async {
         let scene = Scene::of_nodes(5).await;
         let eve = scene.server.user("eve").await;
-        // Jobs of 5 and of 4 nodes cannot run beside each other, so each is a step of the view.
+        // Jobs of 5 and of 4 nodes cannot run at the same time, so each is a step of the view.
         let mut waiting = Vec::new();
         for idx in 0..300_u32 {
             let shape = Shape { nodes: Nodes::Count(5 - idx % 2), wall: Some(Span::from_secs(1000 + i64::from(idx))) };
@@ -471,7 +472,7 @@ fn a_launcher_of_an_agent_or_of_none_is_no_launcher() {
         let mut peer = Peer::open(&scene.ann.link).await;
         assert_eq!(peer.begin(LauncherCall::Attach { job: submitted }).await, Err("no_launcher".to_owned()));
         assert_eq!(peer.begin(LauncherCall::Attach { job: JobId(99) }).await, Err("no_such_job".to_owned()));
-        // The link is as well as before.
+        // The link still works.
         scene.ann.speak().await;
     });
 }

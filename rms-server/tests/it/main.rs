@@ -1,4 +1,4 @@
-//! Stories about the server: its journal under crashes and full disks, and whole servers over real links.
+//! Tests of the server: its journal under crashes and full disks, and complete servers over real links.
 
 mod cli;
 #[path = "../../../rms-wire/tests/common/contained.rs"]

@@ -1,4 +1,4 @@
-//! Agents are asked for the CPUs of processes, and nobody waits for those that do not answer.
+//! Tests of mask queries: agents report the CPUs of processes, and no caller waits for agents that do not answer.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What it costs: submits on one connection, a restart with many jobs queued, memory. Run by hand:
+//! Measures the cost of submits on one connection, of a restart with many queued jobs, and memory. Run by hand:
 //! `cargo nextest run -p rms-server --run-ignored only measure --no-capture`, with `RMS_TEST_JOBS=100000`.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rms_model::Environment;
 
 use crate::deployment::{FakeAgent, Server, job};
 
-/// Calls under way at once on the connection.
+/// The number of concurrent calls on the connection.
 const WINDOW: usize = 128;
 
 #[test]
@@ -57,7 +57,7 @@ fn measure_submits_restart_and_memory() {
             }
             other => panic!("{other:?}"),
         }
-        // The snapshot that is due by now is made aside.
+        // The snapshot that is due by now is made in the background.
         tokio::time::sleep(Duration::from_secs(1)).await;
         println!("after the restart: {} KiB", rss_kib(&server));
         for entry in std::fs::read_dir(server.path()).expect("a directory").flatten() {

@@ -1,4 +1,5 @@
-//! Applications that negotiate with a real server: whole talks, and those who break the rules while others are served.
+//! Tests of applications that negotiate with a real server: complete dialogues, and negotiators that break the rules
+//! while others are served on time.
 
 use rms_api::Answer;
 use rms_api::call::HistoryQuery;
@@ -30,7 +31,7 @@ fn now() -> Time {
     Time::from_millis(since.as_millis() as i64)
 }
 
-/// A server that offers nothing by itself, nodes of cluster a, and Ann, who submits.
+/// A server that opens no negotiations itself, nodes of cluster a, and the user ann, who submits.
 struct Scene {
     server: Server,
     ann: Client,
@@ -56,7 +57,7 @@ impl Scene {
         scene
     }
 
-    /// A job of one to four nodes that runs on so many now.
+    /// Starts a job of one to four nodes on `n_nodes` nodes.
     async fn started(&self, n_nodes: u32) -> JobId {
         let reply = self.ann.call(&Call::Submit(Box::new(malleable(n_nodes)))).await.expect("a possible job");
         let Answer::Submitted { job } = reply else { panic!("{reply:?}") };
@@ -71,14 +72,14 @@ impl Scene {
         node.certify(job, FIRST).await.expect("it is there")
     }
 
-    /// A process of the job that speaks for it.
+    /// Attaches a negotiator of the job.
     async fn attached(&self, job: JobId) -> App {
         let credentials = self.credentials(job).await;
         let client = Client::connect(&credentials, self.server.address).await;
         App::attach(client).await.expect("it may speak")
     }
 
-    /// Somebody else's application gets a node and gives it back, on time, whatever others do.
+    /// Checks that another application gets a node and gives it back on time, whatever others do.
     async fn expect_others_are_served(&self) {
         let job = self.started(1).await;
         let mut app = self.attached(job).await;
@@ -106,7 +107,7 @@ impl Scene {
     }
 }
 
-/// Machines are shared, and still nobody waits for a time-out.
+/// Test machines are shared, and still nothing may wait for a timeout.
 const ON_TIME: Duration = Duration::from_secs(5);
 
 fn malleable(n_nodes: u32) -> Submission {
@@ -154,7 +155,7 @@ impl App {
         Ok(App { job, client, sender, receiver, seq: 1, dialogues, holding, notices, answers })
     }
 
-    /// A new channel, and the answer to its first call.
+    /// Opens a new channel; returns it with the answer to its first call.
     async fn open(client: &Client, call: &NegotiatorCall) -> (Sender, Receiver, Result<NegotiatorAnswer, String>) {
         let mut channel = client.link.open().await.expect("a channel");
         channel.send(&ClientRequest::Negotiator).await.expect("a link");
@@ -168,12 +169,12 @@ impl App {
 
     async fn say(&mut self, call: &NegotiatorCall) -> u64 {
         self.seq += 1;
-        // A channel that was replaced is not read any more; what it is told is.
+        // A replaced channel is not read any more, but its notices are still received.
         let _ = self.sender.send(&NegotiatorSays { seq: self.seq, call: call.clone() }).await;
         self.seq
     }
 
-    /// Says what no end would.
+    /// Sends a message that no valid end would send.
     async fn say_broken(&mut self, message: Broken) -> u64 {
         self.seq += 1;
         let _ = self.sender.send(&BrokenSays { seq: self.seq, call: BrokenCall::Say(message) }).await;
@@ -200,7 +201,7 @@ impl App {
         }
     }
 
-    /// One more frame, taken in.
+    /// Receives and handles one frame.
     async fn hear(&mut self) {
         match self.receiver.recv_required::<NegotiatorTold>().await.expect("a link") {
             NegotiatorTold::Answer { seq, answer } => {
@@ -240,7 +241,7 @@ impl App {
         self.send(output).await;
     }
 
-    /// Lets go of the last of its nodes.
+    /// Releases the last of its nodes.
     async fn commit_last(&mut self, id: NegotiationId) {
         let last = self.holding.nodes.last().expect("it has nodes").node;
         self.act(id, Action::Commit([last].into())).await;
@@ -336,7 +337,7 @@ fn what_it_declares_is_known_and_nonsense_is_refused() {
         assert_eq!(app.call(&NegotiatorCall::Declare(declared.clone())).await, Ok(NegotiatorAnswer::Done));
         let nothing = Declared { least: 3, most: 2, ..declared.clone() };
         assert_eq!(app.call(&NegotiatorCall::Declare(nothing)).await, Err("malleable_sizes".to_owned()));
-        // Who comes later reads what holds.
+        // A negotiator that attaches later is told the present state.
         let (_, _, answer) = App::open(&app.client, &NegotiatorCall::Attach(Default::default())).await;
         let Ok(NegotiatorAnswer::Attached(attached)) = answer else { panic!("{answer:?}") };
         assert_eq!(attached.declared, declared);
@@ -355,7 +356,7 @@ fn of_two_processes_the_later_one_speaks_and_the_talk_goes_on() {
         assert_eq!(first.notice().await, NegotiatorNotice::Replaced);
         assert!(matches!(first.receiver.recv::<NegotiatorTold>().await, Ok(None)));
         assert_eq!(second.holding.nodes.len(), 2);
-        // It counts on from where the first was, for no number is used twice.
+        // It continues the numbers of the first one: no number is used twice.
         let id = second.propose(Direction::Shrink, 1).await;
         assert_eq!(id.number, 2);
         second.until_phase(id, Phase::Accepted).await;
@@ -380,7 +381,7 @@ fn who_has_not_attached_has_no_say_and_nobody_attaches_twice() {
         assert_eq!(answer, Err("not_attached".to_owned()));
         let mut app = App::attach(client).await.expect("it may");
         assert_eq!(app.call(&NegotiatorCall::Attach(Default::default())).await, Err("already_attached".to_owned()));
-        // Users have no voice of their own there.
+        // Users have no negotiator's rights.
         let (_, _, answer) = App::open(&scene.ann, &NegotiatorCall::Attach(Default::default())).await;
         assert_eq!(answer, Err("wrong_role".to_owned()));
     });
@@ -451,7 +452,7 @@ fn an_agent_asks_for_its_ranks_and_nobody_for_a_job_elsewhere() {
             AskOutcome::Ready { quantity: 2, nodes, generation: 2, .. } => assert_eq!(nodes.len(), 2),
             other => panic!("{other:?}"),
         }
-        // What cannot be an ask may be a newer agent's: it is skipped, and the agent served.
+        // An invalid request may be one of a newer agent: it is skipped, and the agent is still served.
         let nonsense = Ask { wait: Span::from_millis(-1), ..ask(2) };
         here[0].say(ToServer::Ask { seq: 3, job, run: FIRST, ask: nonsense }).await;
         let answer = here[0].ask(question(4)).await;
@@ -484,7 +485,7 @@ fn a_job_has_few_links_and_others_have_theirs() {
         let refused = loop {
             assert!(links.len() <= 32, "they have an end");
             match Client::try_connect(&credentials, scene.server.address).await {
-                // The welcome may come before the server has counted.
+                // The welcome may arrive before the server has counted the link.
                 Ok(client) => match tokio::time::timeout(Duration::from_millis(100), client.link.closed()).await {
                     Ok(reason) => break reason,
                     Err(_) => links.push(client),
@@ -497,7 +498,7 @@ fn a_job_has_few_links_and_others_have_theirs() {
     });
 }
 
-/// What a negotiator says, with a template that was not checked.
+/// A negotiator's frame with an unchecked template.
 #[derive(Debug, Serialize, Deserialize)]
 struct BrokenSays {
     seq: u64,
@@ -526,7 +527,7 @@ impl rms_wire::Message for BrokenSays {
     const KIND: Kind = Kind::NegotiatorSays;
 }
 
-/// A proposal with something wrong about it.
+/// Returns a proposal with an error in it.
 fn broken(app: &App, number: u32, change: impl FnOnce(&mut Draft)) -> Broken {
     let parties = negotiation::Parties { job: app.job, run: FIRST, initiator: Side::Application };
     let template = Template::of_one(parties, Direction::Grow, app.item(1)).expect("a template");
@@ -542,7 +543,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         let scene = Scene::of_nodes(2).await;
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
-        // What is no template at all is answered under its number.
+        // A message without a valid template is refused under its number.
         let changes: [fn(&mut Draft); 9] = [
             |template| template.items[0].kind = 77,
             |template| template.items[0].quantity = u64::MAX,
@@ -559,7 +560,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
             let seq = app.say_broken(call).await;
             assert_eq!(app.answer_to(seq).await, Err("malformed".to_owned()));
         }
-        // What is one, and is about others or about nothing that is here, is not taken, or ends as it began.
+        // A valid one about other jobs, or about nothing known here, is refused, or has no effect.
         let says = [
             Message { id: rms(1), seq: 1, ack_seq: 0, statement: Some(Statement::Accept { round: 1 }) },
             Message { id: own(1), seq: 1, ack_seq: 9, statement: Some(Statement::Accept { round: 3 }) },
@@ -579,7 +580,7 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         let stale = broken(&app, 6, |template| template.parties.run.0 += 1);
         app.say_broken(stale).await;
         assert_eq!(app.holding.nodes.len(), 1);
-        // And the channel is well.
+        // The channel still works.
         app.dialogues.go_on_from(90);
         let id = app.propose(Direction::Grow, 1).await;
         app.until_phase(id, Phase::Applied).await;
@@ -608,7 +609,7 @@ fn replays_and_late_answers_change_nothing() {
         let proposal = proposal.clone();
         app.send(output).await;
         app.until_phase(id, Phase::Applied).await;
-        // The same again, an acceptance of what is done, and a wish to end it.
+        // The same proposal again, an acceptance of a finished negotiation, and an end of it.
         for _ in 0..50 {
             app.say(&NegotiatorCall::Say(Box::new(proposal.clone()))).await;
         }
@@ -629,7 +630,7 @@ fn a_flood_of_one_application_takes_little_memory_and_nobody_elses_time() {
         let app = scene.attached(job).await;
         let before = scene.resident_kib();
         let App { client, mut sender, receiver, .. } = app;
-        // It talks as fast as it can, about a new negotiation each time, and reads nothing.
+        // It sends as fast as it can, each time about a new negotiation, and reads nothing.
         let flood = tokio::spawn(async move {
             for number in 1..u32::MAX {
                 let statement = Some(Statement::Accept { round: 1 });

@@ -1,4 +1,4 @@
-//! A node that does what the server desires, at once and without any process: it reports starts and ends.
+//! A node that applies the desired state at once and without any process: it reports starts and ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ impl Node {
         Node::begin(credentials, address, BTreeMap::new()).await
     }
 
-    /// As [`Node::start`], of a node on which a job runs.
+    /// As [`Node::start`], for a node on which a job runs.
     pub async fn with_job(credentials: &Credentials, address: SocketAddr, (job, run): (JobId, Run)) -> Node {
         Node::begin(credentials, address, [((job, run), 0)].into()).await
     }
@@ -60,7 +60,7 @@ impl Node {
         Node { questions, desired }
     }
 
-    /// A certificate for the processes of a job, or the word of the refusal.
+    /// Requests a certificate for the processes of a job; returns it, or the kind of the refusal.
     pub async fn certify(&self, job: JobId, run: Run) -> Result<Credentials, String> {
         let key = NewKey::generate().expect("a key");
         let csr = key.csr_der().to_vec();
@@ -71,8 +71,7 @@ impl Node {
         }
     }
 
-    /// Asks the server something; one question at a time.
-    /// Says what is not answered.
+    /// Sends a message whose answer is not awaited.
     pub async fn say(&self, said: ToServer) {
         let (reply, _unanswered) = oneshot::channel();
         self.questions.send((said, reply)).await.expect("the node works");
@@ -93,7 +92,7 @@ struct Work {
     sender: Sender,
     receiver: Receiver,
     parts: DesiredParts,
-    /// What was reported to run, by the generation with which it came.
+    /// The jobs that were reported running, with the generations under which they came.
     has: BTreeMap<(JobId, Run), u32>,
     open: Option<oneshot::Sender<ToAgent>>,
     desires: watch::Sender<Desired>,
@@ -105,7 +104,7 @@ impl Work {
             tokio::select! {
                 told = self.receiver.recv::<ToAgent>() => match told {
                     Ok(Some(told)) => self.told(told).await,
-                    // The server is gone, and the test goes on without this node.
+                    // The server is gone; the test continues without this node.
                     Ok(None) | Err(_) => return,
                 },
                 question = asked.recv() => {
@@ -131,7 +130,7 @@ impl Work {
             | ToAgent::Certified { .. }
             | ToAgent::NotCertified { .. }) => {
                 if let Some(open) = self.open.take() {
-                    // Who has asked may have left.
+                    // The caller may have left.
                     let _ = open.send(answer);
                 }
             }
@@ -163,7 +162,7 @@ impl Work {
     }
 
     async fn say(&mut self, message: &ToServer) {
-        // Of a link that has ended, receiving tells.
+        // A failed link is noticed when receiving.
         let _ = self.sender.send(message).await;
     }
 }

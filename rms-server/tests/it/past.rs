@@ -1,4 +1,4 @@
-//! A journal is read as the past of a cluster while its server still writes it.
+//! Tests that a journal can be read while its server writes it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn at(secs: i64) -> Time {
     Time::from_secs(secs)
 }
 
-/// A cluster of one node, and one job that ran on it for 20 s.
+/// Returns the facts of a cluster of one node, and of one job that ran on it for 20 s.
 fn facts() -> Vec<Fact> {
     let (cluster, node, job, run) = (ClusterId(0), NodeId(1), JobId(1), Run(1));
     let request = Request::on_one(cluster, 1, Span::from_mins(1));
@@ -67,7 +67,7 @@ fn the_past_is_read_while_it_is_written_and_nothing_is_changed() {
     assert!(Past::read(&dir.path().join("none")).is_err());
 }
 
-/// A backup is taken while the server writes, begins new files and removes old ones.
+/// A backup is made while the server writes, creates new segments and removes old ones.
 #[test]
 fn a_backup_of_a_running_journal_is_whole() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -92,7 +92,7 @@ fn a_backup_of_a_running_journal_is_whole() {
     assert_eq!(Past::read(&later).expect("a copy").records.len(), 1);
 }
 
-/// The log has forgotten how these jobs ended.
+/// The log no longer contains the ends of these jobs.
 #[test]
 fn of_a_damaged_history_all_is_kept_that_can_be_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -138,7 +138,7 @@ fn of_a_damaged_history_all_is_kept_that_can_be_read() {
     assert!(known(&path).expect("a whole journal").is_empty());
 }
 
-/// Who wants to know of certificates does not read through years of jobs.
+/// Reading certificates does not require reading years of jobs.
 #[test]
 fn the_state_is_read_without_the_history() {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! Who may do what, and for how long: tokens, roles, owners, revocation, shares of the server.
+//! Tests of rights and their duration: tokens, roles, owners, revocation, quotas.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn a_token_is_redeemed_once() {
     });
 }
 
-/// A first join has no older certificate to go on with, so an answer that is lost must not cost its token.
+/// A first join has no older certificate to fall back on, so a lost answer must not use up its token.
 #[test]
 fn a_join_whose_answer_was_lost_is_repeated_with_the_same_key_and_no_other() {
     tell(async {
@@ -109,7 +109,7 @@ fn a_revoked_certificate_loses_its_link_at_once_and_for_ever() {
         assert_eq!(admin.call(&revoke).await.expect("an admin may"), Answer::Done);
         assert_eq!(client.link.closed().await, "the certificate is revoked");
         expect_unwelcome(&credentials, &server).await;
-        // Neither does a restart forget it.
+        // A restart does not forget it either.
         server.kill();
         server.restart();
         expect_unwelcome(&credentials, &server).await;
@@ -199,11 +199,11 @@ fn a_user_has_only_so_many_links() {
             Err(error) => error.to_string(),
         };
         assert!(reason.contains("has 2 connections already"), "{reason}");
-        // A place that was given back can be taken.
+        // A place that was released can be taken.
         first.link.close("done");
         drop(first);
         loop {
-            // It is given back when the server has heard of it.
+            // The place is free once the server has noticed the end of the link.
             let Ok(next) = server.try_admin().await else { continue };
             if next.call(&Call::Query(Query::Status)).await.is_ok() {
                 break;
@@ -257,7 +257,7 @@ fn an_admin_is_certified_while_the_server_is_stopped_and_everything_else_stays()
         assert!(Client::try_connect(&first, server.address).await.is_err(), "what was revoked stays so");
         let issued = Credentials::load(&server.path().join("admin")).expect("the admin");
         assert_eq!(issued.identity().to_string(), "admin/bob");
-        // Else nobody could revoke it by his name.
+        // Otherwise nobody could revoke it by name.
         let listed = bob.call(&Call::Query(Query::Certificates)).await.expect("an admin may");
         assert!(format!("{listed:?}").contains(issued.serial()), "{listed:?}");
         server.kill();
@@ -311,7 +311,7 @@ fn a_request_that_cannot_be_signed_leaves_nothing_behind() {
     });
 }
 
-/// The first execution of a new job, and a certificate of its processes.
+/// Starts a new job; returns it with a certificate of its processes.
 async fn started(user: &Client, nodes: &[Node]) -> (JobId, Credentials) {
     let job = user.submit("j").await;
     let node = loop {
@@ -323,8 +323,8 @@ async fn started(user: &Client, nodes: &[Node]) -> (JobId, Credentials) {
     (job, node.certify(job, Run(1)).await.expect("it is there"))
 }
 
-/// What a job's processes take counts for all of its owner's jobs together, so that many jobs take no more than one; and it
-/// takes nothing from the owner's own commands.
+/// All jobs of an owner share one quota, so that many jobs use no more than one, and none of the quota of the owner's
+/// own commands.
 #[test]
 fn all_jobs_of_one_owner_have_one_share_of_the_server() {
     tell(async {
@@ -337,7 +337,7 @@ fn all_jobs_of_one_owner_have_one_share_of_the_server() {
         let watch = async |client: &Client, job: JobId| {
             let mut channel = client.link.open().await.expect("a link");
             channel.send(&ClientRequest::Watch(rms_wire::Watch { jobs: vec![job] })).await.expect("a link");
-            // Who is refused has no use for the link any more: it is an answer of another kind.
+            // A rejected caller has no further use for the link: its answer is of another kind.
             let first = channel.recv::<Followed>().await;
             (channel, matches!(first, Ok(Some(Followed::Change(_)))))
         };
@@ -363,7 +363,7 @@ fn all_jobs_of_one_owner_have_one_share_of_the_server() {
     });
 }
 
-/// Beside one for each execution, all jobs of an owner have so many links together as the owner has.
+/// Beside one link for each execution, all jobs of an owner have as many links together as the owner.
 #[test]
 fn jobs_of_one_owner_have_so_many_links_together_and_one_for_each() {
     tell(async {
@@ -378,7 +378,7 @@ fn jobs_of_one_owner_have_so_many_links_together_and_one_for_each() {
         let ann = server.user("ann").await;
         let mut links = Vec::new();
         let mut connect = async |credentials: &Credentials| {
-            // Who is turned away may be welcomed first.
+            // A client may be welcomed before it is rejected.
             let Ok(client) = Client::try_connect(credentials, server.address).await else { return false };
             let is_served = client.call(&Call::Query(Query::Queue(Default::default()))).await.is_ok();
             links.push(client);
@@ -398,7 +398,7 @@ fn jobs_of_one_owner_have_so_many_links_together_and_one_for_each() {
     });
 }
 
-/// The answer to a second join is lost on its way: what its holder has is good until somebody comes with a newer one.
+/// The answer to a second join is lost: the holder's certificate stays valid until the newer one is used.
 #[test]
 fn a_certificate_is_good_until_somebody_comes_with_the_one_that_takes_its_place() {
     tell(async {
@@ -407,7 +407,7 @@ fn a_certificate_is_good_until_somebody_comes_with_the_one_that_takes_its_place(
         let lost = server.agent_credentials("n1").await;
         let mut agent = FakeAgent::connect(&first, server.address, Vec::new()).await;
         assert!(agent.link.end().is_none(), "its certificate is as good as before");
-        // It is known after a restart, too, that nobody has come with it.
+        // After a restart the server still knows that it has not been used.
         let second = server.agent_credentials("n1").await;
         server.kill();
         server.restart();

@@ -1,4 +1,4 @@
-//! Whole lives of jobs, agents and users, against a real server process over real links.
+//! Tests of complete lives of jobs, agents and users, against a real server process over real links.
 
 use rms_api::Answer;
 use rms_api::Call;
@@ -26,7 +26,7 @@ fn a_job_runs_through_a_crash_of_the_server_and_its_history_tells_how_it_ended()
 
         server.kill();
         server.restart();
-        // It ends while the agent is on its way back.
+        // The job ends while the agent is disconnected.
         let usage = Usage { cpu: Span::from_secs(3), peak_memory_kib: 77 };
         let ended = JobStatus::Ended { at: Time::from_secs(2), exit: NodeExit::Exited { code: 4 }, usage };
         let mut agent = FakeAgent::connect(&credentials, server.address, vec![report(first, run, ended)]).await;
@@ -37,7 +37,7 @@ fn a_job_runs_through_a_crash_of_the_server_and_its_history_tells_how_it_ended()
         assert_eq!(record.usage, usage);
         assert_eq!(record.owner.0, "ann");
         assert_eq!(record.nodes, ["n1"]);
-        // The second one has kept its place, and gets the node now.
+        // The second job kept its place, and gets the node now.
         let desired = agent.desired(|desired| desired.jobs.iter().any(|job| job.job == second)).await;
         assert!(desired.jobs.iter().all(|job| job.job == second), "{desired:?}");
     });
@@ -58,7 +58,7 @@ fn a_restart_from_a_snapshot_knows_what_one_from_all_facts_would_know() {
             submitted.push(ann.submit(&format!("job-{}", submitted.len())).await);
             assert!(submitted.len() < 10_000, "no snapshot is ever made");
         }
-        // Some more, which only the facts after it tell of.
+        // Further jobs that only facts after the snapshot contain.
         submitted.push(ann.submit("last").await);
         let before = queue(&server).await;
         server.kill();

@@ -1,4 +1,4 @@
-//! Settings: what the file says, what an admin says at run time, and which of them wins after a restart.
+//! Tests of settings: values of the file, values set by an admin at run time, and which of them apply after a restart.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn the_file_sets_what_no_admin_has_set() {
     });
 }
 
-/// The driver measures passes, so a queue that they are quick enough for is considered to its end.
+/// The driver measures passes: a queue for which they are fast enough is considered to its end.
 #[test]
 fn the_depth_of_the_queue_follows_how_long_passes_take() {
     tell(async {

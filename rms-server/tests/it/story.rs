@@ -1,4 +1,4 @@
-//! What the stories about the journal share: facts with a number, and what a replay finds.
+//! Helpers of the journal's tests: numbered facts, and what a replay finds.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rms_model::{JobId, Time};
 use rms_server::journal::{FactLog, SnapshotPolicy};
 use rms_server::open_error::OpenError;
 
-/// The fact with this number; no two are equal.
+/// Returns the fact with this number; no two are equal.
 pub fn fact(number: u64) -> Fact {
     Fact::JobHeld { job: JobId(number), by: format!("user{number}"), at: Time::from_secs(number as i64) }
 }
@@ -17,14 +17,14 @@ pub fn facts(numbers: std::ops::Range<u64>) -> Vec<Fact> {
     numbers.map(fact).collect()
 }
 
-/// Stands in for the state of the core: simply all facts that were applied.
+/// Stands in for the state of the core: all facts that were applied.
 pub fn restore(snapshot: Option<Vec<Fact>>, facts: &mut dyn Iterator<Item = Fact>) -> Vec<Fact> {
     let mut applied = snapshot.unwrap_or_default();
     applied.extend(facts);
     applied
 }
 
-/// The same, where restoring can fail; this one never does.
+/// As [`restore`], for callers where restoring can fail; this one never does.
 pub fn restored(
     snapshot: Option<Vec<Fact>>,
     facts: &mut dyn Iterator<Item = Fact>,
@@ -32,7 +32,7 @@ pub fn restored(
     Ok(restore(snapshot, facts))
 }
 
-/// What a restart finds.
+/// Returns the facts that a restart finds.
 pub fn replayed(path: &Path) -> Result<Vec<Fact>, OpenError> {
     FactLog::open(path, SnapshotPolicy::default(), restore).map(|(_, facts)| facts)
 }

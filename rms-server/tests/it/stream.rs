@@ -1,4 +1,4 @@
-//! Following and watching jobs: output through reconnects, input, changes, and an end when all was said.
+//! Tests of following and watching jobs: output across reconnects, input, changes, and the end after all output.
 
 use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Run, Time, Usage};
@@ -24,7 +24,7 @@ async fn follow(client: &Client, job: JobId) -> Channel {
     channel
 }
 
-/// The next output or end; changes are passed over.
+/// Waits for the next output or end; changes are skipped.
 async fn next_output(channel: &mut Channel) -> Followed {
     loop {
         match channel.recv::<Followed>().await.expect("a link").expect("a frame") {
@@ -41,7 +41,7 @@ fn text(followed: Followed) -> String {
     }
 }
 
-/// The agent's side of a follow channel, after its order.
+/// Accepts the agent's side of a follow channel, after its order.
 async fn ordered(agent: &FakeAgent) -> (Channel, FollowOrder) {
     let mut channel = agent.link.accept().await.expect("a channel");
     let order = channel.recv::<FollowOrder>().await.expect("a link").expect("an order");
@@ -76,7 +76,7 @@ fn output_continues_where_it_was_when_the_agent_comes_back_and_ends_with_the_job
         let (mut spool, order) = ordered(&agent).await;
         assert_eq!(order.from[0].offset, 6, "{order:?}");
         agent.report(vec![report(job, run, ended(0))]).await;
-        // The job is over, and there still is output of it.
+        // The job is over, and there is still output of it.
         ann.history_of(job).await;
         spool.send(&chunk(6, "world")).await.expect("a link");
         spool.send(&Spooled::End).await.expect("a link");

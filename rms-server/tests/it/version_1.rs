@@ -1,6 +1,6 @@
-//! A journal as a server of version 1 has left it, which is read for ever: its log with a fact of every kind, and a snapshot.
+//! Tests that a journal of a version 1 server stays readable: a log with a fact of every kind, and a snapshot.
 //!
-//! `BLESS=1` writes what is missing in `tests/data/journal/v1`; what is there is never overwritten.
+//! `BLESS=1` writes missing files in `tests/data/journal/v1`; existing ones are never overwritten.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::golden::{directory, golden_of, kind};
 use crate::golden_negotiation::state_with_negotiations;
 use crate::story::replayed;
 
-/// What was published: the log with all of its facts, without the zeros behind them.
+/// Returns the published log with all of its facts, without the zeros after them.
 fn log() -> PathBuf {
     directory().join("log.1")
 }
 
-/// The fact of which the snapshot holds the state, and the digest of the batch with it.
+/// The fact whose state the snapshot holds, and the digest of its batch.
 const SEQ: u64 = 40;
 const DIGEST: Digest = Digest([7; Digest::LEN]);
 
-/// The facts of a journal, of which the log alone is given.
+/// Returns the facts of a journal that consists of this log alone.
 fn read(log: &Path) -> Vec<Fact> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("journal");
@@ -65,7 +65,7 @@ fn a_snapshot_of_version_1_is_read_as_ever() {
     assert_eq!(state, expected);
 }
 
-/// Whoever goes back to an older server has a journal of the newer one.
+/// After a downgrade, a server reads the journal of a newer one.
 #[test]
 fn a_field_that_a_later_version_has_added_to_a_fact_is_skipped() {
     for example in crate::golden::all_examples() {

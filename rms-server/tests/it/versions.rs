@@ -1,4 +1,4 @@
-//! A server among clients and agents that are newer: what they add is skipped, and what it cannot do it says.
+//! Tests of a server with newer clients and agents: it skips what they add, and reports what it cannot do.
 
 use rms_api::call::{Query, Submission};
 use rms_api::desired::JobStatus;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::deployment::{Client, FakeAgent, Server, job, tell};
 
-/// A request as a later version may have it.
+/// A request as a later version may define it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum LaterRequest {
     Call(Box<LaterCall>),
@@ -84,7 +84,7 @@ fn a_newer_client_is_served_and_hears_what_is_not_known() {
         ] {
             assert_eq!(call(&ann, &unknown).await, Err("malformed".to_owned()), "{unknown:?}");
         }
-        // The same link serves what is known.
+        // The same link serves known requests.
         let known = ann.link.call(&ClientRequest::Call(Call::Query(Query::Queue(Default::default())))).await;
         let Ok(Answer::Queue { jobs, .. }) = known else { panic!("{known:?}") };
         assert_eq!(jobs[0].labels.name, "later");
@@ -105,7 +105,7 @@ fn a_newer_agent_is_served_and_what_is_not_known_is_skipped() {
         let jobs = vec![LaterJobReport { job, run, status, energy: Some(7) }];
         let report = LaterReport { seen: Generation(1), jobs, last: true, heat: 40 };
         agent.say(&LaterToServer::Report(report)).await;
-        // It was heard: a signal reaches what runs.
+        // The agent was heard: a signal reaches its job.
         let signal = Call::Signal { select: rms_api::call::Select::Ids(vec![job]), signal: 10 };
         let done = ann.call(&signal).await.map_err(|error: CallError| error.to_string());
         let Ok(Answer::Jobs { done, refused }) = done else { panic!("{done:?}") };

@@ -47,7 +47,7 @@ struct Donor<'a> {
 }
 
 impl<'a> Donor<'a> {
-    /// `None` if it has nothing to give.
+    /// Creates a donor; `None` if it has nothing to give.
     fn new(candidate: &'a Candidate<'a>) -> Option<Donor<'a>> {
         let mut donor = Donor { candidate, most: 0 };
         // The number that was declined is not asked for again, nor a larger one.

@@ -83,8 +83,8 @@ impl JobTimes {
         JobTimes { in_system, requested: started.requested() }
     }
 
-    /// Its time in system at its limit with this guest, in milliseconds. What it has lent before is in its limit, and
-    /// what it lends now adds the guest's time (004, eq. 4).
+    /// Returns its time in system at its limit with this guest, in milliseconds. What it has lent before is in its
+    /// limit, and what it lends now adds the guest's time (004, eq. 4).
     pub(super) fn response_with(&self, guest: Guest<'_>) -> i128 {
         i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
     }
@@ -105,8 +105,8 @@ impl JobTimes {
 }
 
 impl Owner {
-    /// The owners of the nodes on which a job is a guest. No two possible lenders have the same owner on a node,
-    /// because each owner has one guest there.
+    /// Returns the owners of the nodes on which a job is a guest. No two possible lenders have the same owner on a
+    /// node, because each owner has one guest there.
     pub(super) fn all_of(state: &State, now: Time, entry: &Job) -> Vec<Owner> {
         let owners = entry.sharing().map(Sharing::owners).unwrap_or_default();
         let owner = |job: JobId| {
@@ -126,7 +126,7 @@ impl Owner {
         owners.into_iter().filter_map(owner).collect()
     }
 
-    /// The number of jobs that share the same cores in a chain, up to this one.
+    /// Returns the number of jobs that share the same cores in a chain, up to this one.
     pub(super) fn n_sharers(owners: &[Owner]) -> u32 {
         1 + owners.iter().map(|owner| Owner::n_sharers(&owner.owners)).max().unwrap_or(0)
     }
@@ -148,7 +148,7 @@ impl Owner {
 }
 
 impl Candidate<'_> {
-    /// The times of all jobs that are slowed if it lends.
+    /// Returns the times of all jobs that are slowed if it lends.
     pub(super) fn all_times(&self) -> Vec<JobTimes> {
         let mut all_times = vec![self.times];
         Owner::each(&self.owners, &mut |owner| all_times.push(owner.times));
@@ -168,7 +168,7 @@ impl Candidate<'_> {
         involves
     }
 
-    /// The sum of slowdowns of all jobs that this guest slows (004, §3.2.1); `None` if that is out of range.
+    /// Returns the sum of slowdowns of all jobs that this guest slows (004, §3.2.1); `None` if that is out of range.
     pub(super) fn penalty(&self, guest: Guest<'_>) -> Option<Fraction> {
         let penalty = |times: JobTimes| Fraction::new(times.response_with(guest), times.requested());
         let mut all_times = self.all_times().into_iter();
@@ -177,7 +177,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Running jobs that could lend.
+/// Returns the running jobs that could lend.
 pub(super) fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candidate<'a>> {
     let max_sharers = state.settings().sharing.max_sharers;
     let candidate = |(job, lender): (JobId, Cow<'a, Lender>)| {
@@ -200,8 +200,9 @@ pub(super) fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candida
     state.lenders().filter_map(candidate).collect()
 }
 
-/// The longest requested time, in milliseconds, of a guest that ends before a lender with this remaining work. It is
-/// exact in the worst model, if all nodes of the lender are alike and not shared by cores; otherwise there is no bound.
+/// Returns the longest requested time, in milliseconds, of a guest that ends before a lender with this remaining work.
+/// It is exact in the worst model, if all nodes of the lender are alike and not shared by cores; otherwise there is no
+/// bound.
 pub(super) fn longest_guest(state: &State, lender: &Lender, left: u64) -> u64 {
     let LenderPart { n_nodes, cores, asked: _, least, node } =
         match (&lender.parts[..], state.settings().sharing.runtime_model) {

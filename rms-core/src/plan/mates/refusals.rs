@@ -7,8 +7,8 @@ use super::candidate::{Guest, running_candidates};
 use super::{Mates, SharingRound};
 use crate::state::State;
 
-/// Why no running job lends cores to a job that is planned to start at that time (004, §3.2). `None` if it may not run on lent
-/// cores.
+/// Returns why no running job lends cores to a job that is planned to start at `at` (004, §3.2). `None` if it may not
+/// run on lent cores.
 pub(crate) fn lenders(state: &State, now: Time, job: JobId, request: &Request, at: Time) -> Option<Lenders> {
     let entry = state.jobs().get(&job)?;
     let may_borrow = entry.spec.resources.share && entry.launcher.is_none() && entry.spec.evolving.is_none();

@@ -84,7 +84,7 @@ impl Launcher {
 }
 
 impl Job {
-    /// The time since when the launcher is away, so that it cannot be notified of a start.
+    /// Returns since when the launcher is away, so that it cannot be notified of a start.
     pub(crate) fn launcher_away_since(&self) -> Option<Time> {
         match self.launcher.as_ref()?.link {
             LauncherLink::Connected { .. } => None,
@@ -123,7 +123,7 @@ impl Job {
         }
     }
 
-    /// The granted wall time left when the work begins: the time until the launcher launched counts against it.
+    /// Returns the granted wall time left when the work begins: the time until the launcher launched counts against it.
     pub(crate) fn wall_of_work(&self) -> Option<Span> {
         let started = self.started()?;
         let launched = match self.launcher.as_ref().and_then(|launcher| launcher.answer) {

@@ -41,7 +41,7 @@ fn check_for(
     assert_eq!(offered, expected, "{rule}");
 }
 
-/// 002 (c): a malleable application on 4 nodes, of which a short job used the other 4.
+/// 002 (c): a malleable application on 4 nodes, whose other 4 a short job used.
 #[test]
 fn who_is_alone_is_offered_all_that_is_idle() {
     let declared = declared(Sizes::PowerOfTwo);
@@ -245,7 +245,7 @@ fn equal_shares_of_equal_jobs_differ_by_one_node_at_most() {
     });
 }
 
-/// Where each further node gains less than the one before, the best next node each time is the best distribution.
+/// Where each further node gains less than the one before, choosing the best next node each time is optimal.
 #[test]
 fn efficiency_finds_the_greatest_speed_of_all_together() {
     for_seeds("efficiency_finds_the_greatest_speed", 300, |dice| {
