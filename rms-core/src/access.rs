@@ -261,7 +261,7 @@ impl Access<'_> {
         if self.are_last_of_admins(now, &serials) {
             return Err(Refusal::LastAdmin);
         }
-        let left_behind = self.jobs_of_locked_out(&serials);
+        let left_behind = self.jobs_of_locked_out(now, &serials);
         match jobs {
             None if !left_behind.is_empty() => {
                 let user = self.jobs.state().jobs()[&left_behind[0]].spec.owner.0.clone();
@@ -282,18 +282,16 @@ impl Access<'_> {
     /// Returns whether no admin would have a valid certificate without these, although one has now.
     fn are_last_of_admins(&self, now: Time, serials: &[String]) -> bool {
         let certificates = self.jobs.state().certificates.values();
-        let is_valid = |issued: &&Issued| issued.revoked.is_none() && now < issued.expires;
-        let of_admins = certificates.filter(|issued| issued.identity.role == Role::Admin).filter(is_valid);
+        let of_admins = certificates.filter(|issued| issued.identity.role == Role::Admin && is_valid(issued, now));
         let mut are_revoked = of_admins.map(|issued| serials.contains(&issued.serial)).peekable();
         are_revoked.peek().is_some() && are_revoked.all(|is_revoked| is_revoked)
     }
 
     /// Returns the jobs of users who would be left without a valid certificate.
-    fn jobs_of_locked_out(&self, serials: &[String]) -> Vec<JobId> {
-        let is_person = |issued: &Issued| matches!(issued.identity.role, Role::User | Role::Admin);
+    fn jobs_of_locked_out(&self, now: Time, serials: &[String]) -> Vec<JobId> {
+        let is_person = |issued: &&Issued| matches!(issued.identity.role, Role::User | Role::Admin);
         let people = |wanted: bool| {
-            let of =
-                self.jobs.state().certificates.values().filter(|issued| is_person(issued) && issued.revoked.is_none());
+            let of = self.jobs.state().certificates.values().filter(is_person).filter(|issued| is_valid(issued, now));
             let of = of.filter(move |issued| serials.contains(&issued.serial) == wanted);
             of.map(|issued| issued.identity.name.as_str()).collect::<BTreeSet<&str>>()
         };
@@ -321,6 +319,10 @@ impl Access<'_> {
             self.jobs.context.record(step, Fact::CertificateForgotten { serial });
         }
     }
+}
+
+fn is_valid(issued: &Issued, now: Time) -> bool {
+    issued.revoked.is_none() && now < issued.expires
 }
 
 pub(crate) fn valid_serials(state: &State, matches: impl Fn(&Issued) -> bool) -> Vec<String> {

@@ -29,7 +29,8 @@ pub struct Walk {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Walks {
     count: u64,
-    /// The latest walk without a reported duration; it counts as whole if any since the last report was.
+    /// The latest walk without a reported duration. The report has the longest duration since the last one, so the walk
+    /// counts as wide as the widest since, and as whole if any was.
     pub(crate) latest: Option<Walk>,
     /// How many applications the last whole walk could have placed in time. Other walks are faster and would suggest
     /// too many.
@@ -44,6 +45,7 @@ impl Walks {
         let depth = depth.unwrap_or(u32::MAX);
         let (n_considered, has_more) = (n_queued.min(depth), n_queued > depth);
         let is_whole = is_whole || self.latest.is_some_and(|latest| latest.is_whole);
+        let n_considered = self.latest.map_or(n_considered, |latest| latest.n_considered.max(n_considered));
         self.latest = Some(Walk { number: self.count, n_considered, is_whole, has_more });
     }
 

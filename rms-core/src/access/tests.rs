@@ -145,6 +145,19 @@ fn who_is_shut_out_loses_the_links_and_an_admin_says_what_becomes_of_the_jobs() 
 }
 
 #[test]
+fn an_expired_certificate_does_not_count_as_another_of_its_user() {
+    let mut fixture = Fixture::with_token();
+    fixture.redeem(NOW, 1, "a1", &DIGEST).expect("it is open");
+    let valid = fixture.state().certificates["a1"].clone();
+    let expired = Issued { serial: "a0".to_owned(), expires: NOW - Span::from_secs(1), ..valid };
+    fixture.record(Fact::CertificateIssued { issued: expired });
+    fixture.waiting("ann", 1, |_| {});
+    let refused = fixture.revoke(&CertificateSelect::Serial("a1".to_owned()));
+    assert!(matches!(refused, Err(Refusal::JobsOfRevoked { n_jobs: 1, .. })), "{refused:?}");
+    assert_eq!(fixture.revoke(&CertificateSelect::Serial("a0".to_owned())), Ok(Answer::Done));
+}
+
+#[test]
 fn the_last_certificate_of_an_administrator_stays() {
     let mut fixture = Fixture::with_token_for(TokenIdentity::Named(admin()));
     fixture.redeem(NOW, 1, "a1", &DIGEST).expect("it is open");

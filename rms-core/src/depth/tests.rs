@@ -64,6 +64,17 @@ fn quick_walks_do_not_say_what_slow_ones_can() {
     assert_eq!(comes_to(100_000, 1000, false, |_| 10)[..3], [1000, 2000, 4000], "where none is known");
 }
 
+/// The duration of the wide one is not taken for that of the narrow one.
+#[test]
+fn a_wide_walk_before_a_narrow_one_lowers_no_depth() {
+    let mut walks = Walks::default();
+    walks.begin(1000, Some(1000), true);
+    walks.begin(10, Some(1000), false);
+    assert_eq!(walks.took(Some(1000), Duration::from_millis(60), Span::from_millis(100)), None);
+    walks.begin(100_000, Some(1000), false);
+    assert_eq!(walks.took(Some(1000), Duration::from_micros(10), Span::from_millis(100)), Some(1250));
+}
+
 fn with_queue_of(n_waiting: u32) -> World {
     let mut world = World::new();
     world.node("n1", &[]);
