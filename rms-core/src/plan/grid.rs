@@ -225,12 +225,13 @@ impl<'a> Grid<'a> {
         for group in wanted.except.iter().filter_map(|idx| self.timelines.group_idx(*idx)) {
             *n_except.entry(group).or_default() += 1;
         }
-        let groups = self.timelines.groups().iter().enumerate().filter_map(|(idx, group)| {
+        let mut groups = Vec::with_capacity(self.timelines.groups().len());
+        groups.extend(self.timelines.groups().iter().enumerate().filter_map(|(idx, group)| {
             let n_nodes = group.n_nodes as usize - n_except.get(&idx).copied().unwrap_or(0);
             let is_eligible = n_nodes > 0 && group.is_usable && !wanted.pieces[group.kind].is_empty();
             is_eligible.then_some((idx, n_nodes))
-        });
-        groups.collect()
+        }));
+        groups
     }
 
     /// Finds the first times at which a node of a group has room for a piece: as [`Timeline::first_hole_by`].

@@ -234,31 +234,37 @@ struct Soonest {
     /// Ordered with the last one first.
     times: BinaryHeap<(Time, usize)>,
     n_nodes: usize,
+    /// The time by which as many nodes as are wanted have room, or [`Time::NEVER`].
+    last: Time,
 }
 
 impl Soonest {
-    fn add(&mut self, at: Time, n_nodes: usize) {
-        if at < self.last() {
-            self.times.push((at, n_nodes));
-            self.n_nodes += n_nodes;
-            while let Some((_, n_last)) = self.times.peek()
-                && self.n_nodes - n_last >= self.n_wanted
-            {
-                self.n_nodes -= n_last;
-                self.times.pop();
-            }
-        }
+    fn new(n_wanted: usize) -> Soonest {
+        Soonest { n_wanted: n_wanted.max(1), times: BinaryHeap::new(), n_nodes: 0, last: Time::NEVER }
     }
 
-    /// Returns the time by which as many nodes as are wanted have room, or [`Time::NEVER`].
-    fn last(&self) -> Time {
-        let last = self.times.peek().filter(|_| self.n_nodes >= self.n_wanted);
-        last.map_or(Time::NEVER, |(at, _)| *at)
+    fn add(&mut self, at: Time, n_nodes: usize) {
+        if at >= self.last {
+            return;
+        }
+        self.times.push((at, n_nodes));
+        self.n_nodes += n_nodes;
+        while let Some((last, n_last)) = self.times.peek() {
+            if self.n_nodes - n_last < self.n_wanted {
+                if self.n_nodes >= self.n_wanted {
+                    self.last = *last;
+                }
+                break;
+            }
+            self.n_nodes -= n_last;
+            self.times.pop();
+        }
     }
 
     fn clear(&mut self) {
         self.times.clear();
         self.n_nodes = 0;
+        self.last = Time::NEVER;
     }
 }
 
@@ -273,7 +279,7 @@ pub fn first_start(
     next_hole: impl Fn(usize, (Time, Time)) -> Option<Hole>,
 ) -> Option<Start> {
     let mut holes = vec![Hole::not_before(from); n_alike.len()];
-    let mut soonest = Soonest { n_wanted: n_wanted.max(1), times: BinaryHeap::new(), n_nodes: 0 };
+    let mut soonest = Soonest::new(n_wanted);
     let mut start = from;
     let mut n_now = None;
     loop {
@@ -281,14 +287,14 @@ pub fn first_start(
         for (group, hole) in holes.iter_mut().enumerate() {
             if hole.last < start {
                 // A group that gets room later than enough others does not matter yet.
-                *hole = next_hole(group, (start, soonest.last())).unwrap_or(Hole::NONE);
+                *hole = next_hole(group, (start, soonest.last)).unwrap_or(Hole::NONE);
             }
             soonest.add(hole.first, n_alike[group]);
         }
         let with_room = holes.iter().enumerate().filter(|(_, hole)| hole.first <= start).map(|(group, _)| group);
         let n_now = *n_now.get_or_insert_with(|| with_room.clone().map(|group| n_alike[group]).sum());
         // No earlier start exists, because none of the groups has room before its time.
-        let next = if n_wanted == 0 { start } else { soonest.last() };
+        let next = if n_wanted == 0 { start } else { soonest.last };
         if next == start {
             return Some(Start { at: start, n_now, groups: with_room.collect() });
         }
