@@ -50,7 +50,7 @@ impl Supervisor {
         }
     }
 
-    /// Passes on the last output of commands that have ended, then how they ended.
+    /// Forwards the last output of commands that have ended, then how they ended.
     pub(super) fn finish_execs(&mut self) {
         loop {
             let Some(job) = &mut self.job else { return };

@@ -37,7 +37,7 @@ pub fn argv(program: &str, args: &str) -> Work {
     Work::Tasks { argv: words.map(str::to_owned).collect() }
 }
 
-/// Returns the value of `key=` in the line with this beginning.
+/// Returns the value of `key=` in the line with this prefix.
 pub fn told(output: &str, beginning: &str, key: &str) -> String {
     let line = output.lines().find(|line| line.starts_with(beginning));
     let line = line.unwrap_or_else(|| panic!("no '{beginning}' in: {output}"));
