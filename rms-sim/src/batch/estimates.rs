@@ -90,7 +90,7 @@ impl Estimates {
         }
     }
 
-    /// Notes that a running job is planned to end at `end`.
+    /// Records that a running job is planned to end at `end`.
     pub(super) fn expect(&mut self, job_idx: usize, (job, run): (JobId, Run), end: Time) {
         if self.low.contains_key(&job_idx) {
             self.over.push(Reverse((end, job, run)));

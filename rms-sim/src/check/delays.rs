@@ -15,7 +15,7 @@ use super::{Rule, Violation};
 pub(super) struct Delays {
     replay: Replay,
     now: Time,
-    /// Whether facts were written later than they came about: the time at which they were planned is not known.
+    /// Whether facts were written later than they were decided: the time at which they were planned is not known.
     is_late: bool,
 }
 

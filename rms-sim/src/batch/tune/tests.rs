@@ -1,4 +1,5 @@
-//! In a past where settings have no effect no difference is found; where they matter it is found; chance is not.
+//! Checks that a sweep reports no difference where settings have no effect or the difference is chance, and reports one
+//! where they matter.
 
 use rms_model::{Policy, Time};
 
