@@ -138,7 +138,7 @@ impl Mix {
         Mix { complex: Complex::Replacing { p_cem }, ..Mix::W0 }
     }
 
-    /// W2 as it runs in real time, for 001's Fig. 12: complex applications are as short as the others.
+    /// Returns W2 as it runs in real time, for 001's Fig. 12: complex applications are as short as the others.
     pub fn small_w2(p_cem: f64) -> Mix {
         Mix { iterations: SMALL_CEM_ITERATIONS, ..Mix::w2(p_cem) }
     }

@@ -85,7 +85,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// List scheduling (003, Alg. 2): fits each application above the sum of the earlier ones, which do not move.
+/// Schedules a list (003, Alg. 2): fits each application above the sum of the earlier ones, which do not move.
 ///
 /// # Errors
 /// An application needs more nodes than there are.

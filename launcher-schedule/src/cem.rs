@@ -121,7 +121,7 @@ mod tests {
         Span::from_secs(secs)
     }
 
-    /// Cluster 0 has 5 nodes, cluster 1 has one.
+    /// Returns a view of cluster 0 with 5 nodes and cluster 1 with one.
     fn view() -> BTreeMap<ClusterId, Profile> {
         let pairs = |pairs: &[(i64, i64)]| pairs.iter().map(|(span, nodes)| (secs(*span), *nodes)).collect::<Vec<_>>();
         BTreeMap::from([

@@ -23,8 +23,8 @@ impl fmt::Display for Quantity {
 #[serde(transparent)]
 pub struct Price(pub u64);
 
-/// What the sender of a proposal wants besides the quantity. Each proposal carries the terms of its own sender; those
-/// of the accepted one bind both ends.
+/// What the sender of a proposal wants in addition to the quantity. Each proposal carries the terms of its own sender;
+/// those of the accepted one bind both ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
     /// The sender cannot use fewer. Not binding, but a counter-proposal below it wastes a round.

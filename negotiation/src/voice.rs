@@ -77,7 +77,7 @@ impl Voice {
         Message { id, seq: self.seq, ack_seq: self.ack_seq, statement: None }
     }
 
-    /// Notes that the other end has received all statements up to `seq`.
+    /// Records that the other end has received all statements up to `seq`.
     pub fn confirm(&mut self, seq: u32) {
         self.confirmed = self.confirmed.max(seq);
     }
@@ -87,12 +87,12 @@ impl Voice {
         Voice { confirmed: 0, n_times: 0, send_at: Time::EPOCH, ..self.clone() }
     }
 
-    /// Notes that the other end has received statements up to `seq`, whatever they were.
+    /// Records that the other end has received statements up to `seq`, whatever they were.
     pub fn skip_to(&mut self, seq: u32) {
         self.seq = self.seq.max(seq);
     }
 
-    /// Notes that a statement of the other end was handled.
+    /// Records that a statement of the other end was handled.
     pub fn take_in(&mut self, seq: u32) {
         self.ack_seq = self.ack_seq.max(seq);
     }

@@ -200,7 +200,7 @@ impl World {
     /// Executes the next event; returns false if there will never be one.
     fn step(&mut self) -> bool {
         self.n_steps += 1;
-        // In the end there are no restarts and no owners any more, and the negotiation must end by itself.
+        // In the end there are no restarts and no owners any more, and the negotiation must end on its own.
         let is_late = self.n_steps > 200;
         if !is_late {
             self.disturb();

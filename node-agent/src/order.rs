@@ -34,7 +34,7 @@ pub struct Order {
     pub mark: String,
     /// Where processes of the job find the credentials to negotiate, if they may.
     pub negotiates: Option<Negotiates>,
-    /// The directory with `srun`, if `rms` is installed beside the agent.
+    /// The directory with `srun`, if `rms` is installed next to the agent.
     pub aliases: Option<PathBuf>,
     /// The CPUs of a job that shares the node, core by core, one list per package.
     #[serde(default)]

@@ -37,7 +37,7 @@ use crate::{cgroup, leftovers, local, topology};
 
 /// The capacity of the queue of events for the node's task. If it is full, senders wait.
 const MAX_EVENTS: usize = 256;
-/// The most threads besides the agent's main one; each exists only while it has work, and a few seconds longer.
+/// The most threads in addition to the agent's main one; each exists only while it has work, and a few seconds longer.
 const MAX_THREADS: usize = 64;
 /// How long to wait at most for peers to be notified of the end, and for queued work.
 const FAREWELL: Duration = Duration::from_millis(500);

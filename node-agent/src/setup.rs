@@ -65,13 +65,13 @@ pub fn instance(name: &str, dir: &Path) -> String {
     format!("{name}-{:08x}", fnv1a(dir.as_os_str().as_bytes()))
 }
 
-/// Returns the path of `rms-rsh` if it is installed beside the agent.
+/// Returns the path of `rms-rsh` if it is installed next to the agent.
 pub fn rsh_beside(program: &Path) -> Option<PathBuf> {
     let rsh = program.parent()?.join("rms-rsh");
     rsh.is_file().then_some(rsh)
 }
 
-/// Returns the path of the library for malleable threads if it is installed beside the agent, or in a library
+/// Returns the path of the library for malleable threads if it is installed next to the agent, or in a library
 /// directory.
 pub fn library_near(program: &Path) -> Option<PathBuf> {
     let dir = program.parent()?;
@@ -80,7 +80,7 @@ pub fn library_near(program: &Path) -> Option<PathBuf> {
 }
 
 /// Creates the directory with `srun`, which is `rms` under another name; returns `None` if `rms` is not installed
-/// beside the agent. Running jobs have it in their `PATH`, so it stays when the agent ends.
+/// next to the agent. Running jobs have it in their `PATH`, so it stays when the agent ends.
 ///
 /// # Errors
 /// No permission, or no space.

@@ -276,7 +276,7 @@ impl Uplink {
     }
 }
 
-/// Returns what to do about an attempt that will keep failing until somebody acts.
+/// Returns what to do about an attempt that will keep failing until an administrator acts.
 fn advice(error: &LinkError) -> Option<&'static str> {
     match error {
         LinkError::Untrusted { .. } => Some(

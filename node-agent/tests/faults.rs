@@ -206,7 +206,7 @@ async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
 async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_another() {
     let mut world = World::new(CgroupMode::None).await;
     let supervisor = first_supervisor(&mut world).await;
-    // A stopped supervisor receives nothing more, unless it has ended by itself, which is equally good.
+    // A stopped supervisor receives nothing more, unless it has ended on its own, which is equally good.
     let _ended_already = node_agent::sys::kill(supervisor, nix::libc::SIGSTOP);
     let killed = tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;

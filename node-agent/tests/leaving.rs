@@ -1,4 +1,4 @@
-//! Processes on a node that their job has left may end by themselves for a while.
+//! Tests that processes on a node that their job has left get some time to end on their own.
 
 mod common;
 

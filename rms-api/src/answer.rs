@@ -163,7 +163,7 @@ pub struct JobLine {
     pub priority: i32,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// What it requests of its nodes beside tasks and CPUs.
+    /// What it requests of its nodes in addition to tasks and CPUs.
     #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
     pub resources: ResourceRequest,
     pub submitted: Time,

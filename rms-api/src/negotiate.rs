@@ -1,4 +1,4 @@
-//! Messages between an application and the server about its size, beside the messages of the dialogue itself (002).
+//! Messages between an application and the server about its size, other than the messages of the dialogue itself (002).
 //!
 //! There are two ways to negotiate. A process of the job may *negotiate for the application*: it attaches over a
 //! channel of its own and runs the application's end of the dialogues. Or a caller *asks* once and waits for the

@@ -255,8 +255,8 @@ impl MalleableOptions {
         Ok(Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss }))
     }
 
-    /// Returns whether the job may run again after the loss of a node; `says` is what `--requeue` or `--no-requeue`
-    /// says.
+    /// Returns whether the job may run again after the loss of a node; `says` is the value of `--requeue` and
+    /// `--no-requeue`.
     ///
     /// # Errors
     /// The flags contradict each other.

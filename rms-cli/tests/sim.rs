@@ -210,7 +210,7 @@ fn a_schedule_gives_no_core_twice_and_each_job_what_it_asked_for() {
     assert!(output.status.code() == Some(1) && message.contains("name a file with --schedule"), "{message}");
 }
 
-/// Two logs in one file: numbers begin anew.
+/// Two logs in one file: numbers restart.
 #[test]
 fn jobs_with_one_number_are_told_and_get_numbers_of_their_own() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -79,7 +79,7 @@ pub struct Grant {
     pub devices: BTreeMap<String, Indices>,
 }
 
-/// What a job requests of each of its nodes beside tasks, CPUs and memory.
+/// What a job requests of each of its nodes in addition to tasks, CPUs and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResourceRequest {

@@ -66,7 +66,7 @@ enum Link {
     Away,
     Attaching,
     Attached,
-    /// It was told that it may not negotiate any more.
+    /// It may not negotiate any more.
     Over,
 }
 
@@ -99,7 +99,7 @@ impl ModelApplication {
         self.link == Link::Attached
     }
 
-    /// Returns whether it has nothing to say any more.
+    /// Returns whether it will send nothing more.
     pub(crate) fn is_over(&self) -> bool {
         self.link == Link::Over
     }

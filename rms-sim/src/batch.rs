@@ -2,7 +2,7 @@
 //! everything else.
 //!
 //! There are no agents here, no messages and no faults (for those there is [`World`](crate::World)): model launchers
-//! report when their jobs are done, as in 001. The core's facts tell when jobs start.
+//! report when their jobs are done, as in 001. The core's facts show when jobs start.
 
 mod estimates;
 pub mod heat;
@@ -514,9 +514,9 @@ fn share(state: &State, job: &Job, node: NodeId) -> f64 {
     f64::from(grant.cores.len()) / f64::from(n_cores)
 }
 
-/// Returns how much of a node a job asked for.
+/// Returns how much of a node a job requested.
 fn share_asked(state: &State, job: &Job, node: NodeId) -> f64 {
-    // A guest has fewer cores than that, and asked for as many as its mate has.
+    // A guest has fewer cores than that, and requested as many as its mate has.
     if job.is_guest_on(node) { 1.0 } else { share(state, job, node) }
 }
 

@@ -115,7 +115,7 @@ struct Position {
     run: Option<Run>,
     /// By task and stream: the node where it was last seen, and the bytes received. Nodes may change their numbers.
     offsets: BTreeMap<(u32, Stream), (u32, u64)>,
-    /// The job's present nodes, and (`open`) all nodes from which more output may come: a restarted server does not know which
+    /// The job's current nodes, and (`open`) all nodes from which more output may come: a restarted server does not know which
     /// nodes have left the job.
     present: BTreeSet<String>,
     open: BTreeSet<String>,
@@ -167,7 +167,7 @@ impl Position {
         }
     }
 
-    /// Notes that nothing more comes from a node. Returns `false` if its output was complete, so that nothing is
+    /// Records that nothing more comes from a node. Returns `false` if its output was complete, so that nothing is
     /// missing.
     fn close_node(&mut self, missing: &Missing) -> bool {
         self.open.remove(&missing.node)
@@ -225,7 +225,7 @@ impl Follower {
             }
             match ended? {
                 Ended::Complete | Ended::Dropped => return Ok(()),
-                // Back off, so as not to loop against a server that drops us each time.
+                // Back off, so as not to loop against a server that drops the client each time.
                 Ended::Broken { received_any: false } => self.client.pause(backoff.delay()).await,
                 Ended::Broken { received_any: true } => backoff.reset(),
             }

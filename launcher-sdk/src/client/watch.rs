@@ -38,7 +38,7 @@ impl Watch {
         Watch { changes }
     }
 
-    /// Waits for the next change: first the present state of each job, then its changes. `None` once all jobs have ended.
+    /// Waits for the next change: first the current state of each job, then its changes. `None` once all jobs have ended.
     /// Cancel safe.
     ///
     /// # Errors

@@ -42,8 +42,8 @@
 //! | finished | – |
 //!
 //! A launcher that loses its connection may attach again within `launcher_grace`; after that the application ends as
-//! `launcher_lost`. [`run`] attaches again by itself; a launcher *process* that was killed calls [`resume`] with the id
-//! that [`Launcher::on_subscribed`] was given.
+//! `launcher_lost`. [`run`] attaches again on its own; a launcher *process* that was killed calls [`resume`] with the
+//! id that [`Launcher::on_subscribed`] was given.
 //!
 //! # Units
 //!

@@ -76,7 +76,7 @@ impl<'a> Seen<'a> {
         &self.infos.links
     }
 
-    /// Nodes that may be used now, by cluster.
+    /// Returns the nodes that may be used now, by cluster.
     pub fn capacity(&self) -> &'a BTreeMap<ClusterId, u32> {
         &self.view.capacity
     }

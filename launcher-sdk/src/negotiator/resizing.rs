@@ -194,7 +194,7 @@ impl Resizing {
     }
 }
 
-/// Returns whether the next stage of the application has fewer nodes than the present one.
+/// Returns whether the next stage of the application has fewer nodes than the current one.
 fn next_stage_is_smaller(holding: &Holding) -> bool {
     match holding.stages.as_deref().map(|stages| stages.legs.as_slice()) {
         Some([current, next, ..]) => next.nodes < current.nodes,

@@ -26,8 +26,8 @@ pub(super) fn claim<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> io::Resu
     Ok(Some(Claim { _locks: locks }))
 }
 
-/// Removes empty directories beside `own` that agents have created and no agent has locked. A job of a dead agent keeps
-/// its cgroup: a cgroup with a process in it cannot be removed.
+/// Removes empty directories next to `own` that agents have created and no agent has locked. A job of a dead agent
+/// keeps its cgroup: a cgroup with a process in it cannot be removed.
 pub(super) fn remove_stale_beside(own: &Path) {
     let siblings = own.parent().map(fs::read_dir);
     for entry in siblings.into_iter().flatten().flatten().flatten() {

@@ -304,7 +304,7 @@ impl Parent {
         claim::claim(self.dirs.values())
     }
 
-    /// Removes the empty cgroups left beside this one by killed agents.
+    /// Removes the empty cgroups left next to this one by killed agents.
     pub fn remove_stale(&self) {
         self.dirs.values().for_each(|dir| claim::remove_stale_beside(dir));
     }

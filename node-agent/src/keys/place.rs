@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::spool::{entry_name, parse_entry_name};
 use crate::supervisor::{Account, AccountError};
 
-/// The key directories of one agent: one for each execution, owned by its user and closed to everybody else. They are
+/// The key directories of one agent: one for each execution, owned by its user and closed to all other users. They are
 /// separate from the supervisors' folders, which are reused across jobs.
 #[derive(Clone, Debug)]
 pub struct KeyDirs {

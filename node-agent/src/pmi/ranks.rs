@@ -81,7 +81,7 @@ pub struct Ranks {
     ending: Option<Ending>,
 }
 
-/// How ranks are ended that do not end by themselves.
+/// How ranks are ended that do not end on their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// The ranks get TERM: a rank that then ends without finalizing has not crashed.
@@ -193,7 +193,7 @@ impl Ranks {
     }
 
     /// Releases the ranks from a barrier if the job leaves this node. The fence of `MPI_Finalize` opens when the last
-    /// rank of the world arrives, which may be long after these ranks are gone.
+    /// rank of the world arrives, which may be long after these ranks have ended.
     fn release_leaving_ranks(&mut self, outs: &mut Vec<Out>) {
         if self.ending == Some(Ending::Leaving) {
             self.asked_fence = None;

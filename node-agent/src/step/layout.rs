@@ -103,7 +103,7 @@ struct Candidate<'a> {
     place: &'a LaunchNode,
     /// Tasks that the job itself has there.
     own: u32,
-    /// The step's tasks for which there is room, and how many of them fit beside other steps (`free`).
+    /// The step's tasks for which there is room, and how many of them fit in addition to other steps (`free`).
     room: u32,
     free: u32,
     taken: u32,

@@ -1,4 +1,4 @@
-//! The supervisor's part in commands that run beside the tasks of a job: their start, their streams, their end.
+//! The supervisor's part in commands that run in addition to the tasks of a job: their start, their streams, their end.
 
 use super::Supervisor;
 use super::environment;

@@ -322,7 +322,7 @@ impl Job {
         self.end_after(Span::ZERO, exit, grace, cgroup);
     }
 
-    /// Like [`Job::end`], but gives the processes `patience` to end by themselves before TERM. The share ends once none
+    /// Like [`Job::end`], but gives the processes `patience` to end on their own before TERM. The share ends once none
     /// is left.
     pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_future);

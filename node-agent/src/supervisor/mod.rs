@@ -518,7 +518,7 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
-        // Only a job that leaves the node voluntarily has time to end by itself.
+        // Only a job that leaves the node voluntarily has time to end on its own.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
         self.with_pmi(|pmi, actions| pmi.end(ending, actions));
         if let Some(job) = &mut self.job {

@@ -1,4 +1,4 @@
-//! Notifies a job that its nodes have changed: by a signal, or by a command that is executed beside it.
+//! Notifies a job that its nodes have changed: by a signal, or by a command that is executed in addition to its tasks.
 
 use std::ffi::CString;
 use std::time::{Duration, Instant};

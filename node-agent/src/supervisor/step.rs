@@ -1,5 +1,5 @@
-//! The tasks of a job's steps on this node: started beside the job's own, given input, signalled, and ended with all
-//! processes that they have started.
+//! The tasks of a job's steps on this node: started in addition to the job's own, given input, signalled, and ended
+//! with all processes that they have started.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;

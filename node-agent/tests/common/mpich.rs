@@ -21,7 +21,7 @@ pub fn build(program: &str, dir: &Path) -> Option<String> {
     Some(binary.display().to_string())
 }
 
-/// Returns the directory where `cargo xtask setup` installs MPICH: beside the profile's directory, which contains this
+/// Returns the directory where `cargo xtask setup` installs MPICH: next to the profile's directory, which contains this
 /// test.
 fn installed() -> Option<String> {
     let exe = std::env::current_exe().ok()?;

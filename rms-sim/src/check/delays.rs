@@ -1,5 +1,5 @@
-//! Nodes that are kept for a growth delay the start of no waiting job by more than the tolerance: planned anew with and
-//! without them, from the facts alone.
+//! Nodes that are kept for a growth delay the start of no waiting job by more than the tolerance: planned again with
+//! and without them, from the facts alone.
 
 use std::collections::BTreeMap;
 

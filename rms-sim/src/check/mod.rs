@@ -82,7 +82,7 @@ pub enum Rule {
     Answers,
     /// [`State::check`].
     State,
-    /// The core asks for the same instant again and again.
+    /// The core schedules the same instant again and again.
     Spin,
 }
 

@@ -112,7 +112,7 @@ impl Tuning {
     }
 
     /// Returns the limit of unread bytes of one link. Channels that nobody reads fill only their own windows: together
-    /// they must not use up the link's window, or a slow follower of output would block the reports beside it.
+    /// they must not use up the link's window, or a slow follower of output would block the other channels' reports.
     pub(super) fn window(&self) -> VarInt {
         let window = u64::from(self.max_channels).saturating_mul(u64::from(Tuning::CHANNEL_WINDOW));
         VarInt::from_u64(window).unwrap_or(VarInt::MAX)

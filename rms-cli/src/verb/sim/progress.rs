@@ -28,7 +28,7 @@ impl Progress {
         let is_due = self.drawn.unwrap_or(self.begun).elapsed() >= EVERY;
         if self.is_shown && is_due {
             self.drawn = Some(Instant::now());
-            // If the terminal is closed, there is nobody to tell.
+            // If the terminal is closed, nobody can read it.
             let _ =
                 write!(std::io::stderr().lock(), "\r{}\x1b[K", line(self.what, done, self.total, self.begun.elapsed()));
         }
