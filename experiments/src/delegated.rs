@@ -160,8 +160,8 @@ const SMALL_CEM_ITERATIONS: u64 = 300;
 const CEM_WORK_MICROS: u64 = 20_000_000;
 const CEM_MESSAGES: u64 = 1;
 
-/// Returns one application for each of the log's jobs, in their order. The same seed draws the same numbers for each
-/// job in every mix, so that mixes differ in nothing else.
+/// Returns the applications of the log's jobs, in their order; one arrives per second. The same seed draws the same
+/// numbers for each job in every mix, so that mixes differ in nothing else.
 pub fn applications(jobs: &[TraceJob], mix: Mix, platform: Platform, seed: u64) -> Vec<Application> {
     let mut draw = Draw::new(seed);
     let mut applications: Vec<Application> = jobs.iter().map(|job| of_job(job, mix, platform, &mut draw)).collect();

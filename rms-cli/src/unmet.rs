@@ -235,7 +235,7 @@ impl JobOf<'_> {
         is_set_here || (self.speaks_slurm && SLURM_OF_AGENT.contains(&name))
     }
 
-    /// Returns whether the command exists as a function: bash exports functions in the environment.
+    /// Returns whether the command is on the `PATH`, or a function, which bash exports in the environment.
     fn has_command(&self, command: &str) -> bool {
         let value_of = |wanted: &str| self.environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
         let is_function = [format!("BASH_FUNC_{command}%%"), format!("BASH_FUNC_{command}()")];

@@ -341,8 +341,8 @@ pub unsafe trait Versioned: Copy {
     const FIRST: usize;
 }
 
-// SAFETY: C structs of numbers and pointers whose padding is never read: every bit pattern is a valid value, all zeros
-// included. Each begins with its size.
+// SAFETY: C structs of numbers and pointers whose padding carries no meaning: every bit pattern is a valid value, all
+// zeros included. Each begins with its size.
 unsafe impl Versioned for Options {
     const FIRST: usize = std::mem::offset_of!(Options, survives_loss);
 }

@@ -147,7 +147,7 @@ impl Mailbox {
         }
     }
 
-    /// Sets the flag and wakes its [`Mailbox::take_unless`].
+    /// Sets `is_told_to_stop` and wakes the [`Mailbox::take_unless`] that it was passed to.
     pub fn stop(&self, is_told_to_stop: &AtomicBool) {
         // Under the lock, so that the taker is not between its check and its wait.
         let slot = self.lock();

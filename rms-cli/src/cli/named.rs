@@ -34,8 +34,8 @@ fn what_is_named_exists() {
     assert!(wrong.is_empty(), "these are named and do not exist:\n{}", wrong.join("\n"));
 }
 
-/// Returns the guides, the files that are shipped for administrators, and the sources. Tests contain wrong commands on
-/// purpose.
+/// Returns the guides, the files that are shipped for administrators, and the sources without the tests, which contain
+/// wrong commands on purpose.
 fn texts(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("the sources can be listed").flatten() {

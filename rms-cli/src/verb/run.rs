@@ -465,7 +465,7 @@ async fn why_it_waits(client: Client, job: JobId) -> Option<(JobLine, Time)> {
     is_waiting(line.state).then_some((line, explained.now))
 }
 
-/// Waits for the answer to a query; returns nothing if there is none.
+/// Waits for the answer to a query; waits forever if there is no query.
 async fn asked<T>(question: &mut Option<Underway<Option<T>>>) -> Option<T> {
     match question {
         Some(question) => question.await,

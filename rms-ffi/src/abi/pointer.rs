@@ -116,7 +116,7 @@ pub fn array<T: Copy>(from: *const T, n_items: usize, what: &'static str) -> Res
 pub fn text(from: *const c_char, what: &'static str) -> Result<String, Failure> {
     aligned(from, what)?;
     // Not CStr::from_ptr alone, which would read an unterminated text without bound.
-    // // SAFETY: not null, and by the caller's promise readable up to a NUL, behind which nothing is read.
+    // SAFETY: not null, and by the caller's promise readable up to a NUL, behind which nothing is read.
     let n_bytes = (0..MAX_TEXT).find(|idx| unsafe { *from.add(*idx) } == 0);
     let n_bytes = n_bytes.ok_or(Failure::TooLong { what, most: MAX_TEXT })?;
     // SAFETY: these bytes and the NUL behind them were just read.

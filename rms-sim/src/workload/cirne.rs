@@ -85,7 +85,7 @@ impl Cirne {
     }
 
     /// # Errors
-    /// A parameter is not one of the model's.
+    /// The model does not support a parameter.
     pub fn generate(&self) -> Result<Trace, CirneError> {
         let (slope, intercept) = self.sizes()?;
         self.check()?;
