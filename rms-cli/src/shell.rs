@@ -12,7 +12,7 @@ pub struct Found {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A variable that is expanded.
+    /// A variable that is expanded without a default.
     Uses {
         name: String,
         is_quoted: bool,
