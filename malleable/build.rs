@@ -1,4 +1,4 @@
-//! Compiles the C library, and puts it where the programs are: beside them the agent looks for it.
+//! Compiles the C library and puts it next to the programs, where the agent looks for it.
 
 use std::env;
 use std::fs;
@@ -16,11 +16,12 @@ fn main() {
     // OUT_DIR is `<profile>/build/<package>/out`.
     let profile = out.ancestors().nth(3).expect("cargo's directories are so deep");
     let place = profile.join(NAME);
-    // As old as its sources: cargo runs this again for what is newer than its last run, so it would each time.
+    // Copies the sources' modification time: cargo reruns the script if the file is newer than its last run, so
+    // otherwise it would rerun every time.
     let written =
         fs::metadata(root.join("src/c")).and_then(|sources| sources.modified()).expect("the sources are there");
-    // A program that runs keeps the library that it has loaded.
-    // Programs that were linked with it look for the second name.
+    // Replaced by rename, as a running program keeps the library that it has loaded. Programs that were linked with it
+    // look for the soname.
     for name in [NAME.to_owned(), soname()] {
         let draft = profile.join(format!(".{name}.{}", std::process::id()));
         let copied = fs::copy(&library, &draft)
@@ -36,7 +37,7 @@ fn main() {
     println!("cargo::rerun-if-changed=include");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=CC");
-    // Absent: made again.
+    // If it is missing, it is built again.
     println!("cargo::rerun-if-changed={}", place.display());
 }
 
@@ -55,7 +56,7 @@ fn compile(root: &Path, library: &Path) {
         "-pthread",
     ]);
     command.arg(format!("-Wl,-soname,{}", soname()));
-    // Its thread and its handlers would run code that is not there any more after a dlclose.
+    // Its thread and its handlers would run unmapped code after a dlclose.
     command.args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro"]);
     command.arg("-I").arg(root.join("include")).arg("-I").arg(root.join("src/c"));
     command.args(SOURCES.map(|name| root.join("src/c").join(name).with_extension("c")));
@@ -65,7 +66,7 @@ fn compile(root: &Path, library: &Path) {
     assert!(is_compiled, "{} does not compile librms-malleable: {status:?}", compiler.display());
 }
 
-/// The name, with the part of the version that programs depend on.
+/// Returns the soname, which contains the part of the version that programs depend on.
 fn soname() -> String {
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let mut parts = version.split('.');

@@ -1,8 +1,9 @@
-//! Links `rms` to run at a fixed address: a short command spends more on moving 23,000 addresses than on what it does.
+//! Links `rms` to run at a fixed address: a short command would spend more time on relocating 23,000 addresses than on
+//! its work.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Each page with such an address is a page fault and a copy at every start. Servers and agents, which listen, keep
-    // their random addresses.
+    // Each page with such an address costs a page fault and a copy at every start. Servers and agents, which listen,
+    // keep their random addresses.
     println!("cargo:rustc-link-arg-bin=rms=-no-pie");
 }

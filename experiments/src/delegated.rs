@@ -82,7 +82,7 @@ impl Application {
 }
 
 impl Model {
-    /// Returns what a complex application selects of the available nodes; none for one that uses a single cluster.
+    /// Returns what a complex application selects of the available nodes; `None` for one that uses a single cluster.
     pub fn select(&self, available: &NodeCounts) -> Option<Selection> {
         match self {
             Model::OnOne { .. } => None,
@@ -109,7 +109,7 @@ pub struct Mix {
     /// The part of the log's jobs that becomes moldable; the others become rigid.
     pub p_mo: f64,
     pub complex: Complex,
-    /// Whether wall times are those that the log's users asked for, instead of run times with some slack (001, footnote
+    /// Whether wall times are those that the log's users requested, instead of run times with some slack (001, footnote
     /// 3).
     pub has_walls_of_log: bool,
 }
@@ -138,7 +138,7 @@ impl Mix {
         Mix { complex: Complex::Replacing { p_cem }, ..Mix::W0 }
     }
 
-    /// W2 as it runs in real time, for 001's Fig. 12: complex applications are as short as the others.
+    /// Returns W2 as it runs in real time, for 001's Fig. 12: complex applications are as short as the others.
     pub fn small_w2(p_cem: f64) -> Mix {
         Mix { iterations: SMALL_CEM_ITERATIONS, ..Mix::w2(p_cem) }
     }
@@ -160,8 +160,8 @@ const SMALL_CEM_ITERATIONS: u64 = 300;
 const CEM_WORK_MICROS: u64 = 20_000_000;
 const CEM_MESSAGES: u64 = 1;
 
-/// Makes one application per second of the log's jobs, in their order. The same seed draws the same numbers for each
-/// job in every mix, so that mixes differ in nothing else.
+/// Returns the applications of the log's jobs, in their order; one arrives per second. The same seed draws the same
+/// numbers for each job in every mix, so that mixes differ in nothing else.
 pub fn applications(jobs: &[TraceJob], mix: Mix, platform: Platform, seed: u64) -> Vec<Application> {
     let mut draw = Draw::new(seed);
     let mut applications: Vec<Application> = jobs.iter().map(|job| of_job(job, mix, platform, &mut draw)).collect();

@@ -85,10 +85,10 @@ impl FromStr for Algorithm {
     }
 }
 
-/// List scheduling (003, Alg. 2): fits each application above the sum of the earlier ones, which do not move.
+/// Schedules a list (003, Alg. 2): fits each application above the sum of the earlier ones, which do not move.
 ///
 /// # Errors
-/// An application that needs more nodes than there are.
+/// An application needs more nodes than there are.
 pub fn schedule(algorithm: Algorithm, capacity: u32, apps: &[Evolution]) -> Result<Vec<Fit>, TooLarge> {
     let mut occupied = Profile::new();
     let expansion = algorithm.expansion();
@@ -135,7 +135,7 @@ pub enum ExperimentError {
 /// Schedules every test with every algorithm. `clock` is any monotonic clock; it only measures.
 ///
 /// # Errors
-/// An experiment that has no tests, or too few nodes for some application.
+/// The experiment has no tests, or too few nodes for some application.
 pub fn run(experiment: Experiment, mut clock: impl FnMut() -> Duration) -> Result<Report, ExperimentError> {
     let Experiment { n_tests, seed, capacity, ranges } = experiment;
     if n_tests == 0 {
@@ -181,7 +181,7 @@ mod tests {
         (Algorithm::InfCompact, [1.7, 0.60, 65.0, 0.62, 0.60, 0.54, 13.1, 5.5, 1.65]),
     ];
 
-    /// Checks within the tolerances: 1.5 points of percentages, 0.02 of ratios.
+    /// Checks within these tolerances: 1.5 points of percentages, 0.02 of ratios.
     fn check(seed: u64) {
         let report = run(Experiment { seed, ..Experiment::default() }, || Duration::ZERO).expect("it can be run");
         for (algorithm, expected) in ROWS {

@@ -22,7 +22,7 @@ pub use paper::{Paper, Printed};
 pub struct Study {
     pub n_nodes: u32,
     pub cores_per_node: u32,
-    /// How many waiting jobs a pass considers; 0: all.
+    /// How many waiting jobs a pass considers; 0 for all.
     pub queue_depth: u32,
     /// The least time between two passes.
     pub interval: Span,
@@ -84,7 +84,7 @@ impl Study {
     /// Runs all jobs with one variant; `progress` is called from time to time with the number of jobs that have ended.
     ///
     /// # Errors
-    /// Jobs that never start.
+    /// Some jobs never start.
     pub fn run(
         &self,
         trace: &[TraceJob],

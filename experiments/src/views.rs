@@ -62,7 +62,7 @@ pub struct Experiment<'a> {
     /// Ghosts exist only for launchers: the listed system frees nodes at once.
     pub fair_start: Span,
     pub resched_timer: Span,
-    /// An assumption that is changed, to see what depends on it.
+    /// A changed assumption, to see what depends on it.
     pub assumption: Option<Assumption>,
 }
 
@@ -103,7 +103,7 @@ pub enum ViewsError {
 /// measures.
 ///
 /// # Errors
-/// An application that cannot be run.
+/// An application cannot be run.
 pub fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     match experiment.system {
         System::Views => told::run(experiment, clock),

@@ -9,7 +9,7 @@ use super::{Proposal, Sight, wall_of};
 /// Nodes by cluster; clusters without nodes may be left out.
 pub type NodeCounts = BTreeMap<ClusterId, u32>;
 
-/// What an application selects of the available nodes, and how long it takes with them (001: f′).
+/// What an application selects of the available nodes, and how long it runs on them (001: f′).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// At most as many on each cluster as are available.
@@ -35,7 +35,7 @@ pub fn propose(
         if best.as_ref().is_some_and(|best| best.completion() < start) {
             break;
         }
-        // All clusters are read, so a second cluster that changes at this time gives nothing new.
+        // All clusters were read, so another cluster that changes at this time gives nothing new.
         if visited.replace(start) == Some(start) {
             continue;
         }
@@ -71,8 +71,8 @@ fn missing(sight: &Sight<'_>, nodes: &NodeCounts, start: Time, wall: Span) -> No
     nodes.iter().filter_map(n_free).collect()
 }
 
-/// An iterative application that spreads its work over clusters by their speed and loses some time for each
-/// further cluster: a selection function for [`propose`].
+/// An iterative application that divides its work among clusters by their speed and loses some time for each further
+/// cluster: a selection function for [`propose`].
 #[derive(Clone, Debug)]
 pub struct FastestFirst {
     /// The time that one node of speed 1 takes.
@@ -121,7 +121,7 @@ mod tests {
         Span::from_secs(secs)
     }
 
-    /// Cluster 0 has 5 nodes, cluster 1 has one.
+    /// Returns a view of cluster 0 with 5 nodes and cluster 1 with one.
     fn view() -> BTreeMap<ClusterId, Profile> {
         let pairs = |pairs: &[(i64, i64)]| pairs.iter().map(|(span, nodes)| (secs(*span), *nodes)).collect::<Vec<_>>();
         BTreeMap::from([

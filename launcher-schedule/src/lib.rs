@@ -127,7 +127,7 @@ impl Proposal {
         Proposal { request, start, slice: Slice::default() }
     }
 
-    /// Returns when the wall time would be over.
+    /// Returns when the wall time would end.
     pub fn completion(&self) -> Time {
         self.start + self.request.wall
     }

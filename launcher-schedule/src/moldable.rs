@@ -17,9 +17,9 @@ pub trait WallTime {
 /// How many nodes an application can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The least number of nodes that is enough.
+    /// The least number of nodes on which it can run.
     pub least: u32,
-    /// The greatest number of nodes that would be used.
+    /// The greatest number of nodes that it can use.
     pub most: u32,
 }
 
@@ -122,8 +122,8 @@ pub struct FractionError {
 }
 
 impl Amdahl {
-    /// `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of each cluster that
-    /// can be used.
+    /// Creates the model: `numerator / denominator` of the work is parallel; `on_one` is the wall time on one node of
+    /// each cluster that can be used.
     ///
     /// # Errors
     /// The fraction is more than 1, or its denominator is 0.
@@ -153,7 +153,7 @@ pub struct Downey {
     on_one: BTreeMap<ClusterId, Span>,
 }
 
-/// Why numbers are not valid in Downey's model.
+/// Why numbers are invalid in Downey's model.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum DowneyError {
     /// The average parallelism.
@@ -166,7 +166,7 @@ pub enum DowneyError {
 
 impl Downey {
     /// # Errors
-    /// An average parallelism below 1 or a negative sigma.
+    /// The average parallelism is below 1, or sigma is negative.
     pub fn new(average: f64, sigma: f64, on_one: BTreeMap<ClusterId, Span>) -> Result<Downey, DowneyError> {
         if !(average >= 1.0 && average.is_finite()) {
             return Err(DowneyError::Average(average));

@@ -1,5 +1,5 @@
-//! Runs a command on as many cores as let it complete first, on nodes that are shared: whole nodes, or some cores of
-//! several (001, §5.2.1, with what its views leave out: the inside of a node).
+//! Runs a command on the number of cores with which it completes first, on shared nodes: whole nodes, or some cores of
+//! several (001, §5.2.1, extended to the inside of a node, which the paper's views leave out).
 //!
 //! `rms up`, `rms admin set allocation cores`, then `cargo run -p launcher-sdk --example cores -- 0.95 3600 16 ./solver`: 95 % of it is
 //! parallel, an hour on one core, at most 16 cores. The command runs once on each node and is told how many CPUs it has
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let model = Model::amdahl(parallel, Walls::Everywhere(on_one))?;
     let slices: Vec<Slice> = [1, 2, 4, 8].map(|cores| Slice { cores, ..Slice::default() }).into();
     let filter = Filter { slices: slices.clone(), ..Filter::default() };
-    // `launcher::moldable_cores` does the same without telling what it does.
+    // `launcher::moldable_cores` does the same without the report.
     let plan = move |seen: &launcher::Seen<'_>| {
         let proposal = model.propose_cores(seen, sizes, &slices)?;
         let of_each = match proposal.slice.cores {

@@ -1,7 +1,8 @@
-//! A program that grows and shrinks while it computes (002): it tells its nodes at each breakpoint.
+//! A program that grows and shrinks while it computes (002) and prints its nodes after each change.
 //!
-//! `rms submit --malleable 1-4 --negotiable --wrap 'elastic 1-4'`. `elastic 1-4 grow 2` asks for two nodes more by itself at
-//! first, `elastic 1-4 grow a:1,b:2` for nodes of two clusters, all of them or none. It ends when the file `stop` is in its working directory.
+//! `rms submit --malleable 1-4 --negotiable --wrap 'elastic 1-4'`. At its start, `elastic 1-4 grow 2` requests two more
+//! nodes, and `elastic 1-4 grow a:1,b:2` requests nodes of two clusters, all of them or none. It ends when its working
+//! directory contains the file `stop`.
 
 use std::error::Error;
 use std::path::Path;
@@ -68,7 +69,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `2`, of which one would do, or `a:1,b:2`.
+/// Parses `2` (one node is acceptable, too) or `a:1,b:2`.
 fn wanted(text: &str) -> Result<Want, Box<dyn Error>> {
     if let Ok(n_nodes) = text.parse() {
         return Ok(Want::grow(n_nodes).at_least(1));

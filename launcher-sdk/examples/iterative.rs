@@ -1,4 +1,4 @@
-//! Runs an iterative program on one or several clusters, as far apart as its messages allow (001, §5.2.3, Algorithm 2).
+//! Runs an iterative program on one or several clusters, depending on their latency (001, §5.2.3, Algorithm 2).
 //!
 //! `rms up --clusters a:2,b:2`, `rms admin link a b --latency 5ms`, then
 //! `cargo run -p launcher-sdk --example iterative -- 1000 20 1 ./solver`: a thousand iterations, each of which takes one node

@@ -1,7 +1,7 @@
-//! Runs a command on as many nodes as let it complete first, by Amdahl's law (001, §5.2.1 and Algorithm 1).
+//! Runs a command on the number of nodes with which it completes first, by Amdahl's law (001, §5.2.1 and Algorithm 1).
 //!
 //! `rms up`, then `cargo run -p launcher-sdk --example moldable -- 0.95 3600 4 ./solver`: 95 % of it is parallel, an hour
-//! on one node, at most 4 nodes. The choice is made anew whenever the view changes, until it starts.
+//! on one node, at most 4 nodes. It chooses again whenever the view changes, until it starts.
 
 use std::error::Error;
 
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let client = Client::connect_here().await?;
     let model = Model::amdahl(parallel, Walls::Everywhere(on_one))?;
-    // `launcher::moldable` does the same without telling what it does.
+    // `launcher::moldable` does the same without the report.
     let plan = move |seen: &launcher::Seen<'_>| {
         let proposal = model.propose(seen, sizes)?;
         if seen.requested().is_none_or(|wanted| wanted.request != proposal.request) {

@@ -1,8 +1,8 @@
-//! A sketch of an MPI launcher: as many nodes as complete first by measured times, one rank for each of their CPUs.
+//! A sketch of an MPI launcher: chooses the number of nodes by measured times and runs one rank per CPU.
 //!
 //! `rms up`, then `cargo run -p launcher-sdk --example mpi -- 1=120,2=70,4=45 ./ring`: 120 s on one node, 70 s on two and
-//! 45 s on four. The agents of the nodes start the ranks of a program of the MPICH family themselves and tell them of each
-//! other: there is no mpirun. `--mpirun PATH` before all starts them by that, as Open MPI needs it.
+//! 45 s on four. For a program of the MPICH family, the node agents start the ranks themselves and provide PMI: there
+//! is no mpirun. `--mpirun PATH` as the first argument starts the ranks with that mpirun, as Open MPI needs.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,7 +13,7 @@ use launcher_sdk::model::Span;
 use launcher_sdk::model::job::Constraint;
 use launcher_sdk::schedule::moldable::Sizes;
 
-/// `1=120,2=70`: seconds by number of nodes.
+/// Parses `1=120,2=70`: seconds by number of nodes.
 fn table(text: &str) -> Result<BTreeMap<u32, Span>, Box<dyn Error>> {
     let mut walls = BTreeMap::new();
     for pair in text.split(',') {
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let client = Client::connect_here()?;
-    // Only nodes with at least two CPUs are counted in the view; a real launcher would ask for its network, too.
+    // The view counts only nodes with at least two CPUs; a real launcher would also filter by network.
     let constraint = Constraint { cpus: 2, ..Constraint::default() };
     let filter = Filter { constraint, ..Filter::default() };
     let subscription = Subscription { filter, ..Subscription::named("mpi") };
@@ -45,12 +45,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("started {n_ranks} ranks on {}", start.node_list());
         let program = match &mpirun {
             None => Program::new(argv.clone()),
-            // What runs on the first node reaches the others through Limber.
+            // `mpirun` on the first node reaches the other nodes through Limber.
             Some(mpirun) => Program::script("#!/bin/sh\nexec \"$@\"\n")
                 .args([mpirun.clone(), "-n".to_owned(), n_ranks.to_string()])
                 .args(argv.clone()),
         };
-        // For mpirun the number of tasks is that of the slots in its hostfile.
+        // With mpirun, the number of tasks is the number of slots in its hostfile.
         Action::launch(program.tasks(n_ranks).output("mpi-%j-%t.out"))
     };
     let mut launcher = moldable(Sizes::at_least(1), model, start);

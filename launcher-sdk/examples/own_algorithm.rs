@@ -1,10 +1,12 @@
-//! A launcher with an algorithm of its own, that uses the nodes by its own means and survives its own end.
+//! A launcher with an algorithm of its own that uses the nodes by its own means and can be restarted.
 //!
-//! It runs a command *here*, with the names of its nodes in `RMS_NODES`, as a program would that reaches nodes by ssh. It
-//! asks for the largest power of two of nodes that is free within the next minute, else it waits for the view to change.
+//! It runs a command *here*, with the names of its nodes in `RMS_NODES`, as a program that reaches nodes by ssh would.
+//! It requests the largest power of two of nodes that is free within the next minute, or else waits for the view to
+//! change.
 //!
 //! `rms up`, then `cargo run -p launcher-sdk --example own_algorithm -- job.id 60 sh -c 'echo $RMS_NODES'`. The file
-//! `job.id` keeps the application's id: started again while that is there, the launcher goes on with that application.
+//! `job.id` keeps the application's id: if the launcher is restarted while the file exists, it resumes that
+//! application.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -25,7 +27,7 @@ const PATIENCE: Span = Span::from_mins(1);
 
 impl Launcher for PowersOfTwo {
     fn on_subscribed(&mut self, job: JobId) {
-        // Without the file, a launcher that is killed cannot go on; the application would end after the grace.
+        // Without the file, a killed launcher cannot resume; the application would end after the grace period.
         if let Err(error) = std::fs::write(&self.id_file, job.to_string()) {
             eprintln!("{}: {error}", self.id_file.display());
         }
@@ -48,7 +50,7 @@ impl Launcher for PowersOfTwo {
     }
 
     fn on_start(&mut self, start: &Start) -> Action {
-        // Of a command that a launcher before this one had started, nothing is known: this one starts it anew.
+        // Nothing is known of a command that an earlier launcher process started: this one starts it again.
         let again = if start.is_resumed { " again" } else { "" };
         println!("started{again} on {}", start.node_list());
         let mut command = Command::new(&self.argv[0]);
@@ -57,7 +59,7 @@ impl Launcher for PowersOfTwo {
     }
 
     fn on_end(&mut self, outcome: &Outcome) {
-        // It may be gone already.
+        // The file may not exist any more.
         let _ = std::fs::remove_file(&self.id_file);
         println!("{outcome}");
     }

@@ -46,7 +46,8 @@ struct Inner {
     link: Mutex<Option<Link>>,
     /// The link of launchers' sessions, with its own endpoint.
     launcher_link: Mutex<Option<(Endpoint, Link)>>,
-    /// Tells the task that renews the certificate. If it is full, the task has not looked at the last reconnection yet.
+    /// Notifies the task that renews the certificate. If it is full, the task has not handled the last reconnection
+    /// yet.
     reconnections: mpsc::Sender<()>,
 }
 
@@ -66,7 +67,7 @@ pub enum Submitted {
     },
 }
 
-/// Waiting and running jobs, in the order in which they would start.
+/// Waiting and running jobs, in the order of their planned starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// The server's clock.
@@ -77,7 +78,7 @@ pub struct Queue {
     pub jobs: Vec<JobLine>,
 }
 
-/// Everything that is known about some jobs in the system.
+/// All details of some jobs in the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobDetails {
     /// The server's clock.
@@ -116,12 +117,12 @@ impl Client {
         Client::over(dir, config.server, None).await
     }
 
-    /// As [`Client::connect`], for a command that makes a few calls and ends. On the server's machine it uses the server's local
-    /// socket, which costs less and carries eight calls and streams at a time. Over the socket, a stopped server is noticed only
-    /// when a call fails.
+    /// Like [`Client::connect`], for a command that makes a few calls and ends. On the server's machine it uses the
+    /// server's local socket, which is cheaper and carries up to eight concurrent calls and streams. Over the socket, a
+    /// stopped server is noticed only when a call fails.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// See [`Client::connect`].
     pub async fn connect_briefly(dir: &Path) -> Result<Client, ConnectError> {
         let config = ClientConfig::load(dir)?;
         let socket = config.socket.unwrap_or_else(|| SYSTEM_SOCKET.into());
@@ -131,7 +132,7 @@ impl Client {
     async fn over(dir: &Path, server: String, socket: Option<&Path>) -> Result<Client, ConnectError> {
         let credentials = load_credentials(dir)?;
         let identity = credentials.identity().clone();
-        // If the socket cannot be used, the connection over the network reports the error that counts.
+        // If the socket cannot be used, the attempt over the network below reports the error.
         let local = match socket {
             Some(socket) => dial_local(socket, &credentials).await.ok(),
             None => None,
@@ -163,10 +164,10 @@ impl Client {
         Ok(self.0.endpoint.get_or_init(|| made))
     }
 
-    /// Connects to the server at `host:port` with the credentials in `dir`, as a process of a job finds them.
+    /// Connects to the server at `host:port` with the credentials in `dir`, as a process of a job does.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// See [`Client::connect`].
     pub async fn connect_as(dir: &Path, server: &str) -> Result<Client, ConnectError> {
         Client::over(dir, server.to_owned(), None).await
     }
@@ -174,22 +175,22 @@ impl Client {
     /// Connects to the server that `rms` would use: see [`find_client_dir`].
     ///
     /// # Errors
-    /// As [`Client::connect`], and [`DirError::None`](crate::dir::DirError::None).
+    /// Those of [`Client::connect`], and [`DirError::None`](crate::dir::DirError::None).
     pub async fn connect_here() -> Result<Client, ConnectError> {
         Client::connect(&find_client_dir()?).await
     }
 
-    /// The identity under which the server knows this client.
+    /// Returns the identity under which the server knows this client.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// The server as `host:port`.
+    /// Returns the server as `host:port`.
     pub fn server(&self) -> &str {
         &self.0.server
     }
 
-    /// The key and certificates in use.
+    /// Returns the key and certificates in use.
     pub fn credentials(&self) -> Credentials {
         self.0.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -243,14 +244,14 @@ impl Client {
                 let address = rms_wire::link::resolve(server).await?;
                 endpoint.connect(address, Expect::server()).await
             };
-            // A server that starts during an attempt is found by the next attempt, sooner than by QUIC's own
-            // retransmissions.
+            // An attempt is short: a server that starts during it is reached sooner by the next attempt than by QUIC's
+            // own retransmissions.
             let left = patience.saturating_sub(begun.elapsed()).max(FIRST_ATTEMPT);
             let limit = ATTEMPT.min(left);
             let result = tokio::time::timeout(limit, attempt).await;
             let error = match result {
                 Ok(Ok(link)) => return Ok(link),
-                // Another command may have renewed the certificate, and learned of another CA.
+                // Another process may have renewed the certificate or saved a new CA.
                 Ok(Err(LinkError::Denied { .. } | LinkError::Untrusted { .. })) if self.take_over(endpoint) => continue,
                 Ok(Err(LinkError::Denied { reason })) => {
                     return Err(ConnectError::Denied { server: server.clone(), reason });
@@ -281,7 +282,7 @@ impl Client {
         }
     }
 
-    /// Sends a question. If the link breaks it is repeated over a new one, because a question changes nothing.
+    /// Sends a query. If the link breaks, it is repeated over a new one, because a query changes nothing.
     async fn ask(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let begun = Instant::now();
         loop {
@@ -299,7 +300,7 @@ impl Client {
         }
     }
 
-    /// Sends an order; never repeats it.
+    /// Sends an order; never repeats it, because the server may have carried it out.
     async fn tell(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let link = self.link(PATIENCE).await?;
         link.call(call).await.map_err(|error| match error {
@@ -312,11 +313,11 @@ impl Client {
         self.ask(&ClientRequest::Call(Call::Query(query))).await
     }
 
-    /// Makes any call of the core except `Join`; the typed methods are easier to use. A question is repeated if the link
+    /// Makes any call of the core except `Join`; the typed methods are easier to use. A query is repeated if the link
     /// breaks.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
         let is_question = matches!(call, Call::Query(_));
         let request = ClientRequest::Call(call);
@@ -326,7 +327,7 @@ impl Client {
     /// Submits a job. When this returns, the job is durable.
     ///
     /// # Errors
-    /// As every call; a refusal says what would be possible.
+    /// See [`CallError`]; a refusal says what would be possible.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
         let reply = self.call(Call::Submit(Box::new(submission))).await?;
         if let Answer::Submitted { job } = reply {
@@ -338,10 +339,10 @@ impl Client {
         Ok(Submitted::WouldStart { request, at, reason })
     }
 
-    /// Gives an order to jobs: cancel, signal, hold, release, priority.
+    /// Gives an order to jobs: cancel, signal, hold, release or set the priority.
     ///
     /// # Errors
-    /// As every call; refusals of single jobs are in the result.
+    /// See [`CallError`]; refusals of single jobs are in the result.
     pub async fn order(&self, call: Call) -> Result<JobsDone, CallError> {
         let Answer::Jobs { done, refused } = self.call(call).await? else {
             return Err(CallError::Unexpected);
@@ -352,25 +353,25 @@ impl Client {
     /// Sets the priority of waiting jobs: the higher, the sooner. Only an admin may go above 0.
     ///
     /// # Errors
-    /// As [`Client::order`].
+    /// See [`Client::order`].
     pub async fn set_priority(&self, select: Select, priority: i32) -> Result<JobsDone, CallError> {
         self.order(Call::set_priority(select, priority)).await
     }
 
-    /// Gives an order whose only answer is that it was done, durably: set, drain, down, resume, remove, revoke.
+    /// Gives an order whose answer is only that it was carried out, durably: set, drain, down, resume, remove, revoke.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn change(&self, call: Call) -> Result<(), CallError> {
         let reply = self.call(call).await?;
-        // Which jobs it concerned does not matter here.
+        // The list of jobs is ignored.
         let is_done = matches!(reply, Answer::Done | Answer::Jobs { .. });
         if is_done { Ok(()) } else { Err(CallError::Unexpected) }
     }
 
-    /// Replaces the announced stages of an evolving job (000, 003). For a waiting job, `stages` are all of its stages; for a
-    /// running job, those from now on, the first of which is what the job holds. With `open`, more stages may be announced
-    /// before these are over.
+    /// Replaces the announced stages of an evolving job (000, 003). For a waiting job, `stages` are all of its stages;
+    /// for a running job, those from now on, of which the first is what the job holds. With `open`, more stages may be
+    /// announced before these are over.
     ///
     /// # Errors
     /// If the stages do not fit within the job's expand limit, the refusal says when they would; the stages announced before
@@ -391,7 +392,7 @@ impl Client {
     /// Returns all waiting and running jobs.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn queue(&self) -> Result<Queue, CallError> {
         self.queue_of(JobFilter::default()).await
     }
@@ -399,7 +400,7 @@ impl Client {
     /// Returns the waiting and running jobs that a filter selects, sorted and limited by the server.
     ///
     /// # Errors
-    /// As every call, and if a cluster does not exist.
+    /// See [`CallError`]; also fails if a cluster does not exist.
     pub async fn queue_of(&self, filter: JobFilter) -> Result<Queue, CallError> {
         let Answer::Queue { now, planned, jobs } = self.query(Query::Queue(filter)).await? else {
             return Err(CallError::Unexpected);
@@ -407,18 +408,18 @@ impl Client {
         Ok(Queue { now, planned, jobs })
     }
 
-    /// Returns all details of jobs that are in the system.
+    /// Returns all details of jobs that the system still keeps.
     ///
     /// # Errors
-    /// As every call. Jobs that have ended are refused with `no_such_job`: look in the [history](Client::history).
+    /// See [`CallError`]. Jobs that have ended are refused with `no_such_job`: use [`Client::history`].
     pub async fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
         self.details(Query::Job(select)).await
     }
 
-    /// As [`Client::jobs`], with the reasons for waiting brought up to date.
+    /// Like [`Client::jobs`], with the reasons for waiting brought up to date.
     ///
     /// # Errors
-    /// As [`Client::jobs`].
+    /// See [`Client::jobs`].
     pub async fn explain(&self, select: Select) -> Result<JobDetails, CallError> {
         self.details(Query::Explain(select)).await
     }
@@ -433,7 +434,7 @@ impl Client {
     /// Returns all nodes and the names of the clusters.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn nodes(&self) -> Result<NodeList, CallError> {
         self.nodes_of(NodeFilter::default()).await
     }
@@ -441,7 +442,7 @@ impl Client {
     /// Returns the nodes that a filter selects, sorted and limited by the server, and the names of all clusters.
     ///
     /// # Errors
-    /// As every call, and if a node or a cluster does not exist.
+    /// See [`CallError`]; also fails if a node or a cluster does not exist.
     pub async fn nodes_of(&self, filter: NodeFilter) -> Result<NodeList, CallError> {
         let Answer::Nodes { now, nodes, clusters } = self.query(Query::Nodes(filter)).await? else {
             return Err(CallError::Unexpected);
@@ -449,10 +450,10 @@ impl Client {
         Ok(NodeList { now, nodes, clusters })
     }
 
-    /// Returns the names of the clusters; requests have only their numbers.
+    /// Returns the clusters' numbers and names; requests carry only the numbers.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn clusters(&self) -> Result<Vec<(ClusterId, String)>, CallError> {
         let Answer::Clusters(clusters) = self.query(Query::Clusters).await? else {
             return Err(CallError::Unexpected);
@@ -463,7 +464,7 @@ impl Client {
     /// Returns the occupation profiles of the clusters (001, §5.1): of the whole system, or as one waiting job sees them.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn view(&self, job: Option<JobId>) -> Result<ViewAnswer, CallError> {
         let Answer::View(view) = self.query(Query::View { job }).await? else {
             return Err(CallError::Unexpected);
@@ -474,7 +475,7 @@ impl Client {
     /// Returns jobs that have ended, newest first.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn history(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, CallError> {
         let Answer::History(records) = self.ask(&ClientRequest::History(query)).await? else {
             return Err(CallError::Unexpected);
@@ -485,7 +486,7 @@ impl Client {
     /// Returns the settings with their names.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn settings(&self) -> Result<Vec<(String, String)>, CallError> {
         let Answer::Settings(settings) = self.query(Query::Settings).await? else {
             return Err(CallError::Unexpected);
@@ -496,7 +497,7 @@ impl Client {
     /// Returns who changed which setting, oldest first.
     ///
     /// # Errors
-    /// As every call; for admins.
+    /// See [`CallError`]; only admins may call this.
     pub async fn audit(&self) -> Result<Vec<AuditEntry>, CallError> {
         let Answer::Audit(changes) = self.query(Query::Audit).await? else {
             return Err(CallError::Unexpected);
@@ -504,10 +505,10 @@ impl Client {
         Ok(changes)
     }
 
-    /// Returns what nodes with a price have cost the caller; for an admin, each user.
+    /// Returns what nodes with a price have cost the caller; for an admin, what they have cost each user.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn budgets(&self) -> Result<Vec<BudgetLine>, CallError> {
         let Answer::Budgets(users) = self.query(Query::Budgets).await? else {
             return Err(CallError::Unexpected);
@@ -515,12 +516,12 @@ impl Client {
         Ok(users)
     }
 
-    /// Returns the CPUs that jobs are to use on their nodes, and those that their processes may use: of one job, or of all
-    /// jobs on a node. The agents are asked for the processes and have five seconds to answer; [`NodeMasks::silent`] marks
-    /// nodes that did not.
+    /// Returns the CPUs assigned to jobs on their nodes and the CPUs on which their processes may run, for one job or
+    /// for all jobs on a node. The agents report the processes and have five seconds to answer; [`NodeMasks::silent`]
+    /// marks nodes that did not.
     ///
     /// # Errors
-    /// As every call, and if the job does not run or the node does not exist.
+    /// See [`CallError`]; also fails if the job does not run or the node does not exist.
     pub async fn masks(&self, of: MasksOf) -> Result<(Time, Vec<NodeMasks>), CallError> {
         let Answer::Masks { now, nodes } = self.query(Query::Masks(of)).await? else {
             return Err(CallError::Unexpected);
@@ -532,8 +533,8 @@ impl Client {
     /// that node after the change. CPUs have the kernel's numbers.
     ///
     /// # Errors
-    /// As every call, and if the job belongs to another user or does not run, if the process or the CPUs are not the job's on
-    /// that node, or if the node does not answer.
+    /// See [`CallError`]. Also fails if the job belongs to another user or does not run, if the process or the CPUs are
+    /// not the job's on that node, or if the node does not answer.
     pub async fn set_mask(&self, job: JobId, order: MaskOrder) -> Result<(Time, Vec<NodeMasks>), CallError> {
         let Answer::Masks { now, nodes } = self.call(Call::SetMask { job, order }).await? else {
             return Err(CallError::Unexpected);
@@ -544,7 +545,7 @@ impl Client {
     /// Returns the join tokens that the server remembers.
     ///
     /// # Errors
-    /// As every call; for admins.
+    /// See [`CallError`]; only admins may call this.
     pub async fn tokens(&self) -> Result<Vec<Token>, CallError> {
         let Answer::Tokens(tokens) = self.query(Query::Tokens).await? else {
             return Err(CallError::Unexpected);
@@ -555,7 +556,7 @@ impl Client {
     /// Returns the certificates that the server has issued.
     ///
     /// # Errors
-    /// As every call; for admins.
+    /// See [`CallError`]; only admins may call this.
     pub async fn certificates(&self) -> Result<Vec<Issued>, CallError> {
         let Answer::Certificates(certificates) = self.query(Query::Certificates).await? else {
             return Err(CallError::Unexpected);
@@ -566,7 +567,7 @@ impl Client {
     /// Returns counters and sizes of the server's core.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn status(&self) -> Result<Status, CallError> {
         let Answer::Status(status) = self.query(Query::Status).await? else {
             return Err(CallError::Unexpected);
@@ -574,20 +575,20 @@ impl Client {
         Ok(status)
     }
 
-    /// Returns the state of the server itself: its version, since when it runs, the sizes of what it stores.
+    /// Returns the state of the server itself: its version, its start time and the sizes of what it stores.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn server_report(&self) -> Result<ServerReport, CallError> {
         let Answer::Server(report) = self.ask(&ClientRequest::Server).await? else { return Err(CallError::Unexpected) };
         Ok(report)
     }
 
-    /// Returns what launchers have cost: their views and requests, their adaptation delays (001, §5.3), the node time that
-    /// ghosts have kept idle for them, and the bytes on their channels.
+    /// Returns the costs of launchers: their views and requests, their adaptation delays (001, §5.3), the node time
+    /// that ghosts have kept idle for them, and the bytes on their channels.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn launchers(&self) -> Result<LauncherReport, CallError> {
         let Answer::Launchers(report) = self.ask(&ClientRequest::Launchers).await? else {
             return Err(CallError::Unexpected);
@@ -598,7 +599,7 @@ impl Client {
     /// Returns the fingerprint of the CA that signs for the server: a token that names another one is invalid.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// See [`Client::connect`].
     pub async fn authority(&self) -> Result<String, ConnectError> {
         let link = self.link(PATIENCE).await?;
         Ok(link.authorities().first().cloned().unwrap_or_else(|| self.credentials().ca_fingerprint()))
@@ -624,7 +625,7 @@ impl Client {
         Watch::start(self.clone(), jobs)
     }
 
-    /// Closes the connection, so that the server need not wait for a time-out; calls of clones fail from here on. Returns as
+    /// Closes the connection, so that the server need not wait for a time-out; later calls of clones fail. Returns as
     /// soon as the message is sent, without waiting for an answer.
     pub async fn close(&self) {
         if let Some(link) = self.0.link.lock().await.take() {
@@ -633,8 +634,8 @@ impl Client {
         let launcher_link = self.0.launcher_link.lock().await.as_ref().map(|(endpoint, _)| endpoint.clone());
         let endpoints: Vec<Endpoint> = self.0.endpoint.get().cloned().into_iter().chain(launcher_link).collect();
         endpoints.iter().for_each(|endpoint| endpoint.close("done"));
-        // Lets the tasks that send it run. If one does not get to it, the server's time-out applies. The local socket needs no
-        // such task.
+        // Lets the tasks that send the message run. If one does not get to it, the server's time-out applies. The local
+        // socket needs no such task.
         let n_yields = if endpoints.is_empty() { 0 } else { CLOSE_YIELDS };
         for _ in 0..n_yields {
             tokio::task::yield_now().await;
@@ -642,11 +643,11 @@ impl Client {
     }
 }
 
-/// How long a call looks for the server before it gives up.
+/// How long a call tries to reach the server before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one attempt may take; a handshake takes less even over a slow wide-area network.
 const ATTEMPT: Duration = Duration::from_millis(2500);
-/// The least time for an attempt: however little time is left, the first one must be able to succeed.
+/// The least time for an attempt: even if little time is left, the first attempt must be able to succeed.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(200);
 /// More yields than QUIC's tasks need to pass a packet to the system.
 const CLOSE_YIELDS: usize = 16;

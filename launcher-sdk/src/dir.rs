@@ -1,4 +1,4 @@
-//! The client directory: where the server is, and who we are.
+//! The client directory: the server's address and the client's credentials.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ impl ClientConfig {
         if let Some(socket) = self.socket.as_ref().and_then(|socket| socket.to_str()) {
             writeln!(text, "socket = {}", toml::Value::from(socket)).expect("writing to a string cannot fail");
         }
-        // Readers see the old file or the new one, never a part.
+        // Readers see either the old file or the new one, never a part.
         let aside = dir.join("client.toml.new");
         let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, &path));
         written.map_err(|source| DirError::Write { path, source })
@@ -110,7 +110,7 @@ pub fn find_client_dir() -> Result<PathBuf, DirError> {
     let home = path("HOME");
     let under = |variable: &str, dir: &str| path(variable).or_else(|| home.as_ref().map(|home| home.join(dir)));
     let places = match path("RMS_DIR") {
-        // A directory that the user named is the only candidate.
+        // A directory named by the user is the only candidate.
         Some(named) => vec![named],
         None => {
             let up = under("XDG_STATE_HOME", ".local/state").map(|state| state.join("limber/up"));
@@ -127,10 +127,10 @@ pub fn find_client_dir() -> Result<PathBuf, DirError> {
     Err(DirError::None)
 }
 
-/// Whether the file exists. A file that we have no permission to look for is an error, not a missing file.
+/// Returns whether the file exists. A file that we have no permission to look for is an error, not a missing file.
 ///
 /// # Errors
-/// A directory on the path may not be searched, or the like.
+/// For example, a directory on the path may not be searched.
 pub fn is_there(path: &Path) -> Result<bool, DirError> {
     match path.try_exists() {
         // A component of the path is a file, so the path does not exist.

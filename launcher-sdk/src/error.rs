@@ -1,4 +1,4 @@
-//! Why a client has no link, or a call no answer.
+//! The errors of connecting to the server and of calls.
 
 use rms_api::Refused;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum ConnectError {
         /// What the server said.
         reason: String,
     },
-    /// What answers is not the server of this deployment, or its CA has changed and this client has not followed.
+    /// The peer is not the server of this deployment, or its CA has changed and this client has missed the change.
     #[error("the server at {server} cannot be trusted: {reason}; if its CA was changed, join again with a new token")]
     Untrusted {
         /// `host:port`.

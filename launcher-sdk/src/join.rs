@@ -35,12 +35,12 @@ pub enum JoinError {
     Dir(#[from] DirError),
 }
 
-/// Who a client directory was made for.
+/// The owner of a new client directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// The user or admin.
     pub identity: Identity,
-    /// Who it was for before, at the same cluster; that certificate is revoked.
+    /// The previous owner of the directory, at the same cluster; that certificate is revoked.
     pub replaced: Option<Identity>,
 }
 

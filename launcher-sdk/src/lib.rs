@@ -1,13 +1,12 @@
-//! The client of a Limber server: submits jobs, asks about them, follows their output.
+//! The client of a Limber server: submits jobs, queries them and follows their output.
 //!
 //! [`Client::connect`] reads a *client directory* (`client.toml` with the server's address, and a certificate
 //! with its key, as `rms join` or `rms up` create it) and connects to the server. Calls are methods; each is one round
-//! trip. A broken link is re-established with growing delays: questions are asked again, [`Follow`] resumes at the
-//! byte that it had reached and [`Watch`] with the jobs that have not ended yet. An *order* (submit, cancel, …) whose
-//! answer was lost is not repeated, because the server may have carried it out: it fails with
-//! [`CallError::Interrupted`].
+//! trip. A broken link is re-established with growing delays: queries are repeated, [`Follow`] resumes at the byte that
+//! it had reached and [`Watch`] with the jobs that have not ended yet. An *order* (submit, cancel, …) whose answer was
+//! lost is not repeated, because the server may have carried it out: it fails with [`CallError::Interrupted`].
 //!
-//! [`launcher`] is for authors of launchers: programs that decide themselves what their application asks for.
+//! [`launcher`] is for authors of launchers: programs that choose themselves what their application requests.
 //! [`schedule`] has the application-side schedulers, as pure functions.
 //!
 //! [`negotiator`] is for applications that grow and shrink while they run.
@@ -45,20 +44,20 @@ pub use client::{Client, JobDetails, JobsDone, NodeList, Queue, Submitted};
 pub use dir::{CONFIG_FILE, ClientConfig, DirError, SYSTEM_SOCKET, find_client_dir, is_there};
 pub use error::{CallError, ConnectError};
 pub use join::{JoinError, Joined, join};
-/// Application-side scheduling: pure functions from what a launcher sees to what it asks for. A crate of its own, so
+/// Application-side scheduling: pure functions from what a launcher sees to what it requests. A crate of its own, so
 /// that the simulator runs the same functions without a network.
 pub use launcher_schedule as schedule;
-/// The calls to a server and its answers.
+/// The calls to a server and their answers.
 pub use rms_api as api;
 pub use rms_api::Refused;
 pub use rms_api::answer::{LauncherReport, LauncherTraffic, ServerReport};
 pub use rms_api::call::{Call, HistoryQuery, Query, Select, Submission};
 pub use rms_api::filter::{JobFilter, NodeFilter};
-/// Times, requests, profiles, resources: the types of the vocabulary.
+/// The vocabulary types: times, requests, profiles, resources.
 pub use rms_model as model;
 pub use rms_wire::TokenText;
 
-/// The examples of the guide compile.
+/// Compiles the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/sdk-guide.md")]
 struct SdkGuideDoctests;

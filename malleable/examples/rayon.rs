@@ -1,6 +1,7 @@
-//! Drives a pool of rayon's by the CPUs of the job: between two pieces of work it asks, and takes another pool.
+//! Sizes a rayon pool by the job's CPUs: between two pieces of work it checks them, and replaces the pool if they
+//! changed.
 //!
-//! Prints `threads CPUs` whenever one of them has changed, until the file `done` is there.
+//! Prints `threads CPUs` whenever either changes, until the file `done` exists.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ fn main() {
     while !Path::new("done").exists() {
         if rms_malleable_changed() == 1 {
             let n_threads = n_cpus();
-            // The threads of the old one end before anybody is told.
+            // The threads of the old pool have ended before the change is acknowledged.
             pool = pool_of(n_threads);
             rms_malleable_acknowledge(n_threads as c_int);
         }
@@ -37,7 +38,7 @@ fn main() {
     }
 }
 
-/// As many as there are, by default.
+/// Returns the number of the job's CPUs, or of the machine's if that is unknown.
 fn n_cpus() -> usize {
     match usize::try_from(rms_malleable_cpus()) {
         Ok(n @ 1..) => n,
@@ -49,7 +50,7 @@ fn pool_of(n_threads: usize) -> ThreadPool {
     ThreadPoolBuilder::new().num_threads(n_threads).build().expect("threads can be made")
 }
 
-/// How many threads the pool has, and how many CPUs these may use.
+/// Returns how many threads the pool has, and how many CPUs they may use.
 fn work(pool: &ThreadPool) -> (usize, usize) {
     let cpus = Mutex::new(BTreeSet::new());
     pool.install(|| {

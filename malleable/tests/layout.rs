@@ -1,4 +1,4 @@
-//! Holds the layout that Rust knows against the one that C has.
+//! Compares the layout in Rust with that in C.
 
 use std::path::Path;
 use std::process::Command;

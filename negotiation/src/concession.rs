@@ -6,8 +6,8 @@ use crate::error::{Breach, Worse};
 use crate::subject::Side;
 use crate::template::{Item, ItemStatus, Template};
 
-/// Returns what makes `later` worse for the other end than `earlier`, both by `sender`; `answered` is the other end's
-/// proposal between them. Without this rule two ends could negotiate in circles forever.
+/// Returns in what respect `later` is worse for the other end than `earlier`, both by `sender`; `answered` is the other
+/// end's proposal between them. Without this rule two ends could negotiate in circles forever.
 pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &Template) -> Option<Breach> {
     let gives = sender == later.direction().giver();
     let rows = earlier.items().iter().zip(answered.items()).zip(later.items());
@@ -17,8 +17,8 @@ pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &
     })
 }
 
-/// Checks an offer of the giver, who may not take it back; but an item that the taker refused is refused for good, and
-/// need not be offered any longer.
+/// Checks an offer of the giver, who may not take it back. An item that the taker has refused is refused for good, and
+/// need not be offered again.
 fn worse_offer(before: &Item, answer: &Item, now: &Item) -> Option<Worse> {
     if now.status == ItemStatus::Refused {
         let was_wanted = before.status != ItemStatus::Refused && answer.status != ItemStatus::Refused;

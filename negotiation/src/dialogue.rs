@@ -1,5 +1,5 @@
-//! One negotiation as a state machine that both ends run: the inputs are the end's own actions, messages and time; the
-//! outputs are messages and changes.
+//! One negotiation as a state machine that both ends run. Inputs are the end's own actions, messages and time; outputs
+//! are messages and changes.
 
 mod durable;
 mod reminder;
@@ -20,7 +20,7 @@ use crate::voice::{Patience, Voice};
 
 pub use reminder::{Reminded, Reminder};
 
-/// One end of one negotiation. It can be saved and loaded at any time, and continues with [`Dialogue::resume`].
+/// One end of one negotiation. It can be saved and restored at any time, and continues with [`Dialogue::resume`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dialogue {
     id: NegotiationId,
@@ -34,7 +34,7 @@ pub struct Dialogue {
     nodes: Option<BTreeSet<NodeId>>,
     /// Why the negotiation ended without a result, or why the application wants it to end.
     reason: Option<Reason>,
-    /// The time by which the negotiation must be ready; after it the RMS has failed.
+    /// The deadline for the negotiation to become ready; after it the RMS has failed.
     due: Option<Time>,
     voice: Voice,
 }
@@ -65,42 +65,42 @@ impl Dialogue {
         }
     }
 
-    /// The id of the negotiation.
+    /// Returns the id of the negotiation.
     pub fn id(&self) -> NegotiationId {
         self.id
     }
 
-    /// The side of this end.
+    /// Returns the side of this end.
     pub fn end(&self) -> Side {
         self.end
     }
 
-    /// The phase of the negotiation, as this end knows it.
+    /// Returns the phase of the negotiation, as this end knows it.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The number of the proposal that stands or was agreed; 0 before the first.
+    /// Returns the round of the standing or agreed proposal; 0 before the first.
     pub fn round(&self) -> u16 {
         self.standing().map_or(0, |proposal| proposal.round)
     }
 
-    /// The proposal that stands, or was agreed, as its sender sent it.
+    /// Returns the standing or agreed proposal, as its sender sent it.
     pub fn proposal(&self) -> Option<&Template> {
         self.standing().map(|proposal| &proposal.template)
     }
 
-    /// The last proposal of the other end.
+    /// Returns the last proposal of the other end.
     pub fn theirs(&self) -> Option<&Template> {
         self.theirs.as_ref().map(|proposal| &proposal.template)
     }
 
-    /// The last proposal of this end.
+    /// Returns the last proposal of this end.
     pub fn mine(&self) -> Option<&Template> {
         self.mine.as_ref().map(|proposal| &proposal.template)
     }
 
-    /// Returns the whole template with the present status of every item (002's three sections).
+    /// Returns the whole template with the current status of every item (002's three sections).
     pub fn record(&self) -> Option<Template> {
         let status = match self.phase {
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => ItemStatus::Proposed,
@@ -113,28 +113,27 @@ impl Dialogue {
         self.proposal().map(|template| template.at(status))
     }
 
-    /// Whether the application wants to grow or shrink.
+    /// Returns whether the application wants to grow or shrink.
     pub fn direction(&self) -> Option<Direction> {
         self.proposal().map(Template::direction)
     }
 
-    /// The nodes that the application gets or gives back, once they are known.
+    /// Returns the nodes that the application gets or gives back, once they are known.
     pub fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
         self.nodes.as_ref()
     }
 
-    /// Why the negotiation ended without a result, or is to end.
+    /// Returns why the negotiation ended without a result, or is to end.
     pub fn reason(&self) -> Option<Reason> {
         self.reason
     }
 
-    /// Returns until when an answer to the standing proposal counts, by the clock of this end.
+    /// Returns the time by which the standing proposal must be answered, by the clock of this end.
     pub fn lapses(&self) -> Option<Time> {
         self.phase.proposer().and_then(|_| self.standing()).map(|proposal| proposal.lapses)
     }
 
-    /// Returns the time by which the negotiation must be ready; only while that is awaited. After it the RMS has
-    /// failed.
+    /// Returns the deadline for the negotiation to become ready, while that is awaited. After it the RMS has failed.
     pub fn due(&self) -> Option<Time> {
         match self.phase {
             Phase::Accepted | Phase::Committing => self.due,
@@ -143,9 +142,9 @@ impl Dialogue {
         }
     }
 
-    /// Returns what this end, if it gives, must keep available until the dialogue moves on: while proposals are
-    /// exchanged its own last proposal, which it can take back only by ending the negotiation; then what was agreed. So
-    /// an accept never fails.
+    /// Returns what this end, if it is the giver, must keep available until the dialogue moves on: while proposals are
+    /// exchanged, its own last proposal, which it can take back only by ending the negotiation; then what was agreed.
+    /// So an accept never fails.
     pub fn promised(&self) -> Option<&Template> {
         let promised = match self.phase {
             Phase::Offered(_) | Phase::Countered(_) | Phase::Leaving => self.mine(),
@@ -189,10 +188,10 @@ impl Dialogue {
         Ok(output)
     }
 
-    /// Handles a message of the other end. No message can make this end invalid; errors of the message are in the
+    /// Handles a message of the other end. No message can make this end invalid; errors in the message are in the
     /// output.
     pub fn receive(&mut self, now: Time, message: &Message) -> Output {
-        // A proposal lapses before a message of the same time is handled.
+        // A proposal lapses before a message that arrives at the same time is handled.
         let mut output = self.tick(now);
         let n_before = output.messages.len();
         let heard = self.hear(now, message, &mut output);
@@ -203,8 +202,8 @@ impl Dialogue {
             Err(Rejected::Unknown(_) | Rejected::AlreadyOpen(_)) => false,
         };
         let has_answered = output.messages.len() > n_before;
-        // A statement is confirmed, so that it is not repeated; an end that has not received our latest one gets it
-        // again.
+        // A statement is confirmed, so that it is not repeated; if the other end has not received our latest one, it
+        // gets that again.
         if answers && !has_answered {
             if self.voice.is_unheard() {
                 output.messages.push(self.voice.send(self.id, now, self.patience()));
@@ -216,7 +215,7 @@ impl Dialogue {
         output
     }
 
-    /// Advances the time.
+    /// Handles the passing of time until `now`.
     pub fn tick(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         let has_come = |time: Option<Time>| time.is_some_and(|time| time <= now);
@@ -230,7 +229,7 @@ impl Dialogue {
         output
     }
 
-    /// Repeats what the other end may not have received: after a new link, or after the dialogue was loaded.
+    /// Repeats what the other end may not have received: after a reconnection, or after the dialogue was restored.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = self.tick(now);
         if output.messages.is_empty() && (self.voice.is_unheard() || self.has_reason_to_send()) {
@@ -260,25 +259,27 @@ impl Dialogue {
         holds(self.phase != Phase::Accepted || has_due, "what the RMS has agreed to is due")
     }
 
-    /// Returns the proposal of the highest round, which is the one that stands or was agreed.
+    /// Returns the proposal of the highest round, which is the standing or agreed one.
     fn standing(&self) -> Option<&Proposal> {
         self.mine.iter().chain(&self.theirs).max_by_key(|proposal| proposal.round)
     }
 
-    /// Returns whether the other end can have agreed: to this end's proposal, or to this end's pledge to the other's.
+    /// Returns whether the other end can have agreed, either to this end's proposal or after this end's pledge to the
+    /// other's.
     fn may_be_agreed(&self) -> bool {
         let is_mine = self.mine.as_ref() == self.standing();
         is_mine || self.phase != Phase::Leaving
     }
 
-    /// Returns the direction. It does not matter to the table before there is a proposal.
+    /// Returns the direction. Before there is a proposal, the table does not depend on it.
     fn known_direction(&self) -> Direction {
         self.direction().unwrap_or(Direction::Grow)
     }
 
     fn has_reason_to_send(&self) -> bool {
         match self.end {
-            // The RMS repeats its last statement only a limited number of times; the application will ask for it.
+            // The RMS repeats its last statement only a limited number of times; after that the application asks for
+            // it.
             Side::Rms => {
                 let gave_up = self.phase.is_over() && self.voice.n_times() >= LAST_WORDS;
                 self.voice.is_unheard() && !gave_up
@@ -291,7 +292,7 @@ impl Dialogue {
         Patience { first: self.rules.repeat_first, most: self.rules.repeat_most }
     }
 
-    /// Checks an action of this end and stores what belongs to it.
+    /// Validates an action of this end and stores what belongs to it.
     fn statement_of(&mut self, now: Time, action: Action) -> Result<Statement, Breach> {
         let round = self.round();
         Ok(match action {
@@ -345,7 +346,7 @@ impl Dialogue {
         }
     }
 
-    /// Handles a statement of the other end that is possible in this phase.
+    /// Handles a statement of the other end that is possible in the current phase.
     fn follow(
         &mut self,
         now: Time,
@@ -368,7 +369,7 @@ impl Dialogue {
                 self.check_agreeable(*round)?;
                 self.voice.take_in(number);
                 self.enter(now, to, output);
-                // The application's accept is a wish; this makes it binding.
+                // The application's accept is only a wish; this makes it binding.
                 if self.end == Side::Rms {
                     self.say(now, Statement::Accept { round: *round }, output);
                 }
@@ -392,7 +393,7 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Answers a proposal that breaks a rule, as if it had been taken and rejected; it is not stored.
+    /// Answers a proposal that breaks a rule as if it had been received and rejected; it is not stored.
     fn turn_down(&mut self, now: Time, heard: Phase, breach: &Breach, output: &mut Output) {
         let reason = match breach {
             Breach::TooManyRounds { .. } => Reason::TooManyRounds,
@@ -430,7 +431,7 @@ impl Dialogue {
         if to == Phase::Accepted {
             let deadline = self.proposal().map_or(Time::NEVER, Template::deadline);
             self.due = (self.end == Side::Rms).then(|| deadline.min(now + self.rules.apply_within));
-            // A wish to leave came too late.
+            // The application wanted to leave, but too late.
             self.reason = None;
         }
         if to == Phase::Committing || to == Phase::Applied {
@@ -449,7 +450,7 @@ impl Dialogue {
 
     fn proposal_of(&self, now: Time, round: u16, template: &Template, valid_for: Span) -> Proposal {
         let lapses = now + valid_for.min(self.rules.longest_valid);
-        // Deadlines are in the RMS's time: no other clock is compared with them.
+        // Deadlines are in the RMS's time, so only the RMS's clock is compared with them.
         let deadline = if self.end == Side::Rms { template.deadline() } else { Time::NEVER };
         Proposal { round, template: template.clone(), lapses: lapses.min(deadline) }
     }
@@ -479,7 +480,7 @@ impl Dialogue {
         }
     }
 
-    /// Checks that the round is the one that stands, and that its proposal is definite.
+    /// Checks that the round is the standing one, and that its proposal has no open alternatives.
     fn check_agreeable(&self, round: u16) -> Result<(), Breach> {
         let Some(standing) = self.standing().filter(|standing| standing.round == round) else {
             return Err(Breach::Round { said: round, expected: self.round() });
@@ -487,8 +488,8 @@ impl Dialogue {
         if standing.template.is_definite() { Ok(()) } else { Err(Breach::Indefinite) }
     }
 
-    /// Checks that the nodes are as many as agreed, include all that were named, and do not differ from those named
-    /// before.
+    /// Checks that there are as many nodes as agreed, that all named nodes are among them, and that they do not differ
+    /// from those named earlier.
     fn check_nodes(&self, nodes: &BTreeSet<NodeId>) -> Result<(), Breach> {
         let is_met = self.proposal().is_some_and(|template| template.is_met_by(nodes));
         let are_same = self.nodes.as_ref().is_none_or(|before| before == nodes);
@@ -508,5 +509,5 @@ fn agrees(phase: Phase) -> bool {
     }
 }
 
-/// How often the RMS sends how it ended before it waits to be asked.
+/// How often the RMS repeats the outcome before it waits to be asked.
 const LAST_WORDS: u32 = 10;

@@ -1,4 +1,4 @@
-//! All negotiations between the RMS and one execution of an application, as one of the two ends keeps them.
+//! All negotiations between the RMS and one execution of an application, as kept by one of the two ends.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::subject::{Direction, NegotiationId, Parties, SetRule, Side};
 use crate::table::Ending;
 use crate::template::{Item, Template, TemplateError};
 
-/// One open negotiation for each direction, and the last ones that ended, so that repeated questions get the same
+/// One open negotiation for each direction, and the last ones that ended, so that repeated messages get the same
 /// answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dialogues {
@@ -23,7 +23,7 @@ pub struct Dialogues {
     rules: Rules,
     /// The number of the last negotiation that this end opened.
     n_opened: u32,
-    /// The latest numbers under which the other end has opened negotiations; they may arrive out of order.
+    /// The latest numbers under which the other end has opened negotiations; openings may arrive out of order.
     heard: BTreeSet<u32>,
     /// All numbers up to this one count as heard.
     heard_up_to: u32,
@@ -31,7 +31,7 @@ pub struct Dialogues {
     dialogues: Vec<Dialogue>,
 }
 
-/// Why nothing was opened.
+/// Why no negotiation was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The proposal is not a valid template.
@@ -48,7 +48,7 @@ impl Dialogues {
         Dialogues { end, job, run, rules, n_opened: 0, heard: BTreeSet::new(), heard_up_to: 0, dialogues: Vec::new() }
     }
 
-    /// Restores an end from storage: the numbers that were opened and heard are known, so no number is used twice.
+    /// Restores an end from storage: it knows the numbers that were opened and heard, so no number is used twice.
     pub fn restore(
         end: Side,
         (job, run): (JobId, Run),
@@ -59,19 +59,19 @@ impl Dialogues {
         Dialogues { end, job, run, rules, n_opened, heard: BTreeSet::new(), heard_up_to, dialogues }
     }
 
-    /// Makes an end that has lost its memory continue to count after the last number that the other end has heard,
-    /// because no number may be used twice.
+    /// Makes an end that has lost its state continue after the last number that the other end has heard, because no
+    /// number may be used twice.
     pub fn go_on_from(&mut self, n_opened: u32) {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
-    /// Skips numbers up to this one, which are used: the RMS tells the negotiator of an application, because it knows
-    /// what others have asked for the application.
+    /// Skips numbers up to this one, which are in use: the RMS tells an application's negotiator, because it knows what
+    /// others have requested for the application.
     pub fn skip_to(&mut self, n_opened: u32) {
         self.n_opened = self.n_opened.max(n_opened);
     }
 
-    /// Returns the negotiation with that id, if it is still known.
+    /// Returns the negotiation with this id, if it is still known.
     pub fn get(&self, id: NegotiationId) -> Option<&Dialogue> {
         self.dialogues.iter().find(|dialogue| dialogue.id() == id)
     }
@@ -81,8 +81,8 @@ impl Dialogues {
         &self.dialogues
     }
 
-    /// Returns the open negotiation of a direction. The application may know of two for a moment, if both ends opened
-    /// one: then it is the RMS's.
+    /// Returns the open negotiation of a direction. The application may briefly know of two, if both ends opened one:
+    /// then it returns the RMS's.
     pub fn open_for(&self, direction: Direction) -> Option<&Dialogue> {
         let is_open = |dialogue: &&Dialogue| !dialogue.phase().is_over() && dialogue.direction() == Some(direction);
         self.dialogues.iter().filter(is_open).min_by_key(|dialogue| dialogue.id().initiator)
@@ -139,7 +139,7 @@ impl Dialogues {
             return dialogue.receive(now, message);
         }
         let opening = match &message.statement {
-            // An end that has received an answer to its opening repeats what was forgotten here.
+            // An end that has received an answer to its opening is repeating a negotiation that was forgotten here.
             Some(Statement::Propose { round: 1, .. }) if message.ack_seq > 0 => None,
             Some(Statement::Propose { round: 1, template, .. }) => Some(template.direction()),
             Some(Statement::Propose { .. } | Statement::Accept { .. } | Statement::Commit { .. }) => None,
@@ -151,15 +151,15 @@ impl Dialogues {
         }
     }
 
-    /// Handles that the other end has received `seen` statements, which is more than this one knows of. A restored end
-    /// may have lost the latest statements: it gives up what was not agreed, with a statement that is new to the other
+    /// Handles that the other end has received `seen` statements, which is more than this end knows of. A restored end
+    /// may have lost its latest statements: it gives up what was not agreed, with a statement that is new to the other
     /// end.
     pub fn give_up_lost_negotiation(&mut self, now: Time, id: NegotiationId, seen: u32) -> Output {
         let dialogue = self.dialogues.iter_mut().find(|dialogue| dialogue.id() == id);
         dialogue.map(|dialogue| dialogue.give_up_lost_negotiation(now, seen)).unwrap_or_default()
     }
 
-    /// Advances the time.
+    /// Handles the passing of time until `now`.
     pub fn tick(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         for dialogue in &mut self.dialogues {
@@ -168,8 +168,8 @@ impl Dialogues {
         output
     }
 
-    /// Restores a negotiation that the application does not remember, and returns whether it was restored: what the
-    /// application remembers itself is right, and statements that it has not received are repeated to it.
+    /// Restores a negotiation that the application does not remember, and returns whether it was restored. What the
+    /// application itself remembers is right; statements that it has not received are repeated to it.
     ///
     /// # Errors
     /// No such negotiation can exist; nothing has changed then.
@@ -187,7 +187,7 @@ impl Dialogues {
         Ok(true)
     }
 
-    /// Repeats what the other end may not have received: after a new link, or after the negotiations were restored.
+    /// Repeats what the other end may not have received: after a reconnection, or after the negotiations were restored.
     pub fn resume(&mut self, now: Time) -> Output {
         let mut output = Output::default();
         for dialogue in &mut self.dialogues {
@@ -204,8 +204,8 @@ impl Dialogues {
         let open = self.open_for(direction).map(Dialogue::id);
         let mut dialogue = Dialogue::new(self.end, message.id, self.parties(message.id.initiator), self.rules);
         let mut output = dialogue.receive(now, message);
-        // Crossing offers resolve to the RMS's. The application keeps its own until the RMS has ended it: it may have
-        // been accepted already.
+        // Of crossing offers, the RMS's continues. The application keeps its own until the RMS has ended it: it may
+        // have been accepted already.
         if let (Side::Rms, Some(open)) = (self.end, open) {
             let reason = match open.initiator {
                 Side::Rms => Reason::Crossed,
@@ -223,8 +223,8 @@ impl Dialogues {
         output
     }
 
-    /// Answers a message about a negotiation that is not known here: never opened, or forgotten because it ended long
-    /// ago; or one that belongs to another end and must not be discussed over this channel.
+    /// Answers a message about a negotiation that is not known here: it was never opened, or forgotten because it ended
+    /// long ago. Or it belongs to another end and must not be discussed over this channel.
     pub fn disown(&mut self, message: &Message) -> Output {
         let mut output = Output { refused: Some(Rejected::Unknown(message.id)), ..Output::default() };
         if self.is_new(message.id) {
@@ -236,7 +236,7 @@ impl Dialogues {
         let unknown = Statement::End { ending: Ending::Failed, reason: Reason::Unknown };
         let statement = match (self.end, &message.statement) {
             (Side::Rms | Side::Application, None) => return output,
-            // It was given up before its opening arrived: that is how it ended.
+            // It was given up before its opening arrived, so this is how it ended.
             (Side::Rms, Some(end @ Statement::End { .. })) => Some(end.clone()),
             (Side::Application, Some(Statement::End { .. })) => None,
             (Side::Rms | Side::Application, Some(_)) => Some(unknown),
@@ -246,8 +246,8 @@ impl Dialogues {
         output
     }
 
-    /// Rejects an opening under a number that another end has used for the same application at the same moment: the
-    /// other end may open the negotiation again under another number.
+    /// Rejects an opening under a number that another end has used for the same application at the same time: the
+    /// sender may open the negotiation again under another number.
     pub fn turn_away(&self, opening: &Message) -> Output {
         let crossed = Statement::End { ending: Ending::Rejected, reason: Reason::Crossed };
         let message = Message { id: opening.id, seq: 1, ack_seq: opening.seq, statement: Some(crossed) };
@@ -266,7 +266,7 @@ impl Dialogues {
         }
     }
 
-    /// Stores a new dialogue, and forgets the oldest of those that are over once there are many.
+    /// Stores a new dialogue, and drops the oldest finished ones if there are too many.
     fn keep(&mut self, dialogue: Dialogue) {
         self.dialogues.push(dialogue);
         while self.dialogues.len() > MOST_KEPT {
@@ -278,10 +278,10 @@ impl Dialogues {
     }
 }
 
-/// How many openings may overtake one.
+/// How many later openings may overtake one.
 const MOST_HEARD: usize = 64;
 
-/// How many negotiations are remembered; of these at most one is open for each direction and initiator.
+/// How many negotiations are kept; of these at most one is open for each direction and initiator.
 const MOST_KEPT: usize = 16;
 
 #[cfg(test)]

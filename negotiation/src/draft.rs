@@ -1,10 +1,10 @@
-//! A template as it was received: plain numbers that are not yet checked.
+//! A template as received: plain numbers that are not validated yet.
 
 use serde::{Deserialize, Serialize};
 
 use crate::subject::{Direction, Parties, SetRule};
 
-/// A template before it is checked; `Template::try_from` is the only way on.
+/// A template before validation; `Template::try_from` validates it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     /// The parties that negotiate.
@@ -17,14 +17,14 @@ pub struct Draft {
     pub items: Vec<DraftItem>,
 }
 
-/// A resource before it is checked.
+/// A resource before validation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DraftItem {
     /// The number of its set.
     pub set: u16,
     /// [`NODES`], [`CORES`], [`TIME`], [`MEMORY`], [`DEVICES`] or [`LICENCES`].
     pub kind: u16,
-    /// 0 for time.
+    /// 0 for wall time.
     pub cluster: u16,
     /// The name of devices or licences.
     #[serde(default, skip_serializing_if = "Option::is_none")]

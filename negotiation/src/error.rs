@@ -38,7 +38,7 @@ pub enum Worse {
 /// The rule of the dialogue that is broken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Breach {
-    /// The rounds are numbered without gaps.
+    /// The rounds must be consecutive.
     #[error("round {said} does not follow here; it is {expected}")]
     Round {
         /// The round in the message.
@@ -46,13 +46,13 @@ pub enum Breach {
         /// The only possible one.
         expected: u16,
     },
-    /// The rounds are bounded.
+    /// The number of rounds is bounded.
     #[error("more than {most} rounds")]
     TooManyRounds {
         /// The limit.
         most: u16,
     },
-    /// A counter is about the same parties and resources, and starts from the same holdings.
+    /// A counter must be about the same parties and resources, and start from the same holdings.
     #[error("it is about other parties, resources or holdings")]
     OtherSubject,
     /// A counter may concede something, or nothing, but may not take anything back.
@@ -66,10 +66,10 @@ pub enum Breach {
     /// Only a proposal without open alternatives can be accepted.
     #[error("the proposal still has alternatives; counter with one of them")]
     Indefinite,
-    /// A proposal that would never be valid.
+    /// The proposal would never be valid.
     #[error("a proposal cannot be valid for {0}")]
     Validity(Span),
-    /// Other nodes than those that were agreed.
+    /// The nodes are not those that were agreed.
     #[error("{n_nodes} nodes are not what was agreed ({agreed}, and all that were named)")]
     Nodes {
         /// How many there are.
@@ -94,12 +94,12 @@ pub enum ActError {
     /// No such negotiation exists.
     #[error("there is no negotiation {0}")]
     NoSuch(NegotiationId),
-    /// Only one is open at a time for each direction.
+    /// A negotiation for the same direction is open already; only one may be.
     #[error("negotiation {0} is open for the same direction: answer or withdraw it, or wait until it is over")]
     AlreadyOpen(NegotiationId),
 }
 
-// Not a source: the broken rule is the reason itself and is printed with it.
+// Not `#[from]`: the broken rule is the reason itself and is printed with it.
 impl From<Breach> for ActError {
     fn from(breach: Breach) -> ActError {
         ActError::Breach(breach)
@@ -112,7 +112,7 @@ pub enum Rejected {
     /// It belongs to another negotiation.
     #[error("the message is about negotiation {0}")]
     ForeignId(NegotiationId),
-    /// It, or a later one, was received before.
+    /// This message or a later one was received already.
     #[error("statement {number} is not newer than {seen}")]
     Stale {
         /// Its number.
@@ -131,7 +131,7 @@ pub enum Rejected {
     /// Not possible in this phase, or not by that end.
     #[error("the statement does not follow: the negotiation is {0}")]
     OutOfTurn(Phase),
-    /// It came after the decision; the peer will be told how it ended.
+    /// It arrived after the decision; the peer will be told how the negotiation ended.
     #[error("it came too late: the negotiation is {0}")]
     TooLate(Phase),
     /// It breaks a rule; if it is a proposal, the negotiation has ended with it.
@@ -145,7 +145,7 @@ pub enum Rejected {
     AlreadyOpen(NegotiationId),
 }
 
-/// The RMS reminds an application of a negotiation that cannot exist.
+/// The error for a reminder of a negotiation that cannot exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("negotiation {id} cannot stand as the server says: {why}")]
 pub struct Forgery {

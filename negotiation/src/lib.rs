@@ -6,8 +6,8 @@
 //! holds all negotiations between the RMS and one application.
 //!
 //! The RMS is the arbiter: the decision of its end is the result of the negotiation. The application's end states what
-//! it wants and waits for that decision, because over a channel that loses messages two ends that both decide cannot
-//! always agree. `docs/negotiation.md` is the specification for authors of another end.
+//! it wants and waits for that decision, because over a lossy channel two ends that both decide cannot always agree.
+//! `docs/negotiation.md` is the specification for authors of another end.
 
 #![warn(missing_docs)]
 

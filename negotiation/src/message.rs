@@ -10,17 +10,17 @@ use crate::subject::NegotiationId;
 use crate::table::{Ending, StatementKind};
 use crate::template::Template;
 
-/// One message. An end repeats the latest of its statements until it knows that it was received; earlier ones are not
-/// needed any more, because every statement includes all that follows from those before it.
+/// One message. An end repeats its latest statement until it knows that it was received; earlier ones are not needed
+/// any more, because every statement implies those before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Message {
     /// The id of the negotiation.
     pub id: NegotiationId,
-    /// Number of the sender's latest statement, from 1 on; 0 if it has made none.
+    /// The number of the sender's latest statement, from 1; 0 if it has made none.
     pub seq: u32,
-    /// Number of the receiver's latest statement that the sender has received.
+    /// The number of the receiver's latest statement that the sender has received.
     pub ack_seq: u32,
-    /// Statement `seq`; nothing if the message only confirms.
+    /// Statement `seq`; absent if the message is only an acknowledgement.
     pub statement: Option<Statement>,
 }
 
@@ -33,7 +33,7 @@ pub enum Statement {
         round: u16,
         /// The proposed template.
         template: Template,
-        /// How long it is valid, from the time when the RMS sends or first sees it.
+        /// How long it is valid, from when the RMS sends or first receives it.
         #[serde(deserialize_with = "rms_model::checked::span")]
         valid_for: Span,
     },
@@ -49,7 +49,7 @@ pub enum Statement {
         /// The nodes that come or go.
         nodes: BTreeSet<NodeId>,
     },
-    /// From the RMS: the change is done; processes can be placed, or are gone.
+    /// From the RMS: the change is done; processes can be placed on the nodes, or are gone from them.
     Ready {
         /// The round that was agreed.
         round: u16,
@@ -65,7 +65,7 @@ pub enum Statement {
     },
 }
 
-/// Why a negotiation ended without a result. Grows only at the end.
+/// Why a negotiation ended without a result. New reasons are appended at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Error)]
 pub enum Reason {
     /// The change is not wanted.
@@ -74,7 +74,7 @@ pub enum Reason {
     /// Nothing acceptable is free.
     #[error("there is nothing to give")]
     NoResources,
-    /// The price is not right.
+    /// The price is not acceptable.
     #[error("the price is not acceptable")]
     Price,
     /// A limit or a policy forbids it.
@@ -89,10 +89,10 @@ pub enum Reason {
     /// A proposal broke a rule.
     #[error("a proposal broke the rules")]
     BadProposal,
-    /// Both ends opened one for the same direction; the RMS's goes on.
+    /// Both ends opened a negotiation for the same direction; the RMS's continues.
     #[error("the RMS opened another one at the same time")]
     Crossed,
-    /// Another one is open for the same direction.
+    /// A negotiation for the same direction is open already.
     #[error("another one is open for the same direction")]
     AlreadyOpen,
     /// The negotiation is not known here, or no longer known.
@@ -116,11 +116,11 @@ pub enum Reason {
     /// The circumstances have changed.
     #[error("circumstances have changed")]
     Changed,
-    /// What the RMS had offered is needed for a more urgent job, or for a job for which a setting lets offers be taken
-    /// back.
+    /// What the RMS had offered is needed for a more urgent job, or for a job for which a setting allows offers to be
+    /// recalled.
     #[error("the offer was taken back for a waiting job")]
     Recalled,
-    /// Nodes cannot be given back: ranks that `mpirun` has started there leave when all of them do.
+    /// Nodes cannot be given back: ranks that `mpirun` has started there can leave only together.
     #[error("ranks that mpirun has started there cannot leave before all of them end")]
     KeepsRanks,
 }

@@ -1,4 +1,4 @@
-//! The actions of the owner of an end, and what the owner learns from the dialogue.
+//! The actions of the owner of an end, and the results that the owner receives.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use crate::subject::NegotiationId;
 use crate::table::{Ending, Phase, StatementKind};
 use crate::template::Template;
 
-/// Limits of a dialogue; it keeps those with which it began.
+/// The limits of a dialogue; it keeps those with which it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Rules {
     /// The maximum number of proposals of both ends together.
     pub max_rounds: u16,
     /// The longest time for which a proposal is valid, whatever it says.
     pub longest_valid: Span,
-    /// The RMS fails a change that is not ready this long after it was agreed; an agreed deadline may come before.
+    /// The RMS fails a change that is not ready this long after it was agreed; an agreed deadline may be earlier.
     pub apply_within: Span,
-    /// How long to wait for the first confirmation; doubled after each repetition.
+    /// How long to wait for the first acknowledgement; doubled after each repetition.
     pub repeat_first: Span,
-    /// The longest time between repetitions, and how often the application asks what is new.
+    /// The longest time between repetitions, and how often the application polls the RMS.
     pub repeat_most: Span,
 }
 
@@ -33,7 +33,7 @@ pub enum Action {
     Propose {
         /// The proposed template.
         template: Template,
-        /// How long an answer is awaited.
+        /// How long to wait for an answer.
         valid_for: Span,
     },
     /// Agrees to the other end's proposal.
@@ -69,7 +69,7 @@ pub struct Output {
     pub messages: Vec<Message>,
     /// The changes of the phase.
     pub changes: Vec<Change>,
-    /// Why a received message was refused. A late or repeated message is no offence; a breach is.
+    /// Why a received message was refused. A late or repeated message is normal; a breach is not.
     pub refused: Option<Rejected>,
 }
 
@@ -86,7 +86,7 @@ impl Default for Rules {
 }
 
 impl Output {
-    /// Adds the results of something later.
+    /// Appends later results.
     pub fn merge(&mut self, later: Output) {
         self.messages.extend(later.messages);
         self.changes.extend(later.changes);

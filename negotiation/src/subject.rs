@@ -1,4 +1,4 @@
-//! The parties and the resources of a negotiation: the terms that all its other parts use.
+//! The parties and the resources of a negotiation: the terms that all other modules use.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ pub struct Parties {
 /// A resource to negotiate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
-    /// Nodes of a cluster, counted.
+    /// A number of nodes of a cluster.
     Nodes(ClusterId),
     /// Cores on each node that the application holds in a cluster, or on some of these nodes.
     Cores(ClusterId),
@@ -47,9 +47,9 @@ pub enum Resource {
     Time,
     /// MiB of memory on each node that it holds in a cluster, or on some of these nodes.
     Memory(ClusterId),
-    /// Devices of one name on each of these nodes: `gpu`, or with a type `gpu:a100`.
+    /// Devices of one kind on each of these nodes: `gpu`, or with a type, `gpu:a100`.
     Devices(ClusterId, String),
-    /// Licences of one name, which belong to a cluster and not to its nodes.
+    /// Licences of one kind, which belong to a cluster and not to its nodes.
     Licences(ClusterId, String),
 }
 
@@ -58,14 +58,14 @@ pub enum Resource {
 pub enum SetRule {
     /// All or nothing.
     All,
-    /// At least one; what is left when the proposal is accepted is agreed.
+    /// At least one; those that are left when the proposal is accepted are agreed.
     AnyOf,
     /// Alternatives: exactly one must be left when the proposal is accepted.
     OneOf,
 }
 
 /// Identifies one negotiation between the RMS and one execution of an application. Each end counts its own from 1 and
-/// never uses a number twice.
+/// never reuses a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NegotiationId {
     /// The side that opened it.
@@ -123,7 +123,7 @@ impl Resource {
         }
     }
 
-    /// The name of a device or of a licence.
+    /// Returns the name of a device or a licence.
     pub fn name(&self) -> Option<&str> {
         match self {
             Resource::Devices(_, name) | Resource::Licences(_, name) => Some(name),
@@ -133,7 +133,7 @@ impl Resource {
 }
 
 impl NegotiationId {
-    /// Returns the next id of the same initiator; none after four thousand million of them.
+    /// Returns the next id of the same initiator; `None` when the numbers of 32 bits are used up.
     pub fn next(self) -> Option<NegotiationId> {
         Some(NegotiationId { number: self.number.checked_add(1)?, ..self })
     }

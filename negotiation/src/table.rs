@@ -1,5 +1,4 @@
-//! The table of transitions between phases, for both ends. Every transition is taken from here; the specification
-//! prints it.
+//! The table of phase transitions for both ends. Every transition is taken from here; the specification prints it.
 
 use std::fmt;
 
@@ -12,11 +11,12 @@ use crate::subject::{Direction, Side};
 pub enum Phase {
     /// Nothing has been proposed.
     Idle,
-    /// The first proposal stands.
+    /// The first proposal is open.
     Offered(Side),
-    /// A counter-offer stands.
+    /// A counter-offer is open.
     Countered(Side),
-    /// Application only: it has accepted and waits for the RMS's decision, which alone makes the agreement binding.
+    /// Application only: it has accepted and waits for the decision of the RMS, which alone makes the agreement
+    /// binding.
     Pledged,
     /// Application only: it wants to end the negotiation and waits for the RMS's decision.
     Leaving,
@@ -24,11 +24,11 @@ pub enum Phase {
     Accepted,
     /// The giver is handing over.
     Committing,
-    /// Application only: it cannot do what was agreed and waits for the RMS's decision.
+    /// Application only: it cannot carry out what was agreed and waits for the RMS's decision.
     Failing,
     /// The change is done.
     Applied,
-    /// Over without agreement.
+    /// Over without an agreement.
     Ended(Ending),
 }
 
@@ -69,16 +69,16 @@ pub enum Input {
     Hear(StatementKind),
     /// The standing proposal is no longer valid.
     Lapse,
-    /// The time in which the RMS must make it ready is over.
+    /// The time in which the RMS must make it ready has passed.
     Overdue,
 }
 
 /// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Next {
-    /// Another phase.
+    /// The end enters another phase.
     To(Phase),
-    /// Received and noted, but it comes too late to change anything.
+    /// Received and noted, but too late to change anything.
     Late,
     /// Not possible; nothing is noted.
     Never,
@@ -98,7 +98,7 @@ impl Phase {
         }
     }
 
-    /// Returns the side whose proposal stands and waits for an answer, if there is one.
+    /// Returns the side whose proposal is open, if there is one.
     pub fn proposer(self) -> Option<Side> {
         match self {
             Phase::Offered(by) | Phase::Countered(by) => Some(by),
@@ -110,13 +110,13 @@ impl Phase {
     }
 }
 
-/// The whole table: returns what follows from an input at the end `end`; the direction determines the giver.
+/// Returns what follows from an input at the end `end`: the whole table. The direction determines the giver.
 pub fn next(end: Side, direction: Direction, phase: Phase, input: Input) -> Next {
     match phase {
         Phase::Idle => match input {
             Say(Propose) => To(Phase::Offered(end)),
             Hear(Propose) => To(Phase::Offered(end.other())),
-            // It was over before its opening arrived.
+            // The negotiation ended before its opening arrived.
             Hear(End(ending)) => To(Phase::Ended(ending)),
             Say(Accept | Commit | Ready | End(_)) | Hear(Accept | Commit | Ready) | Lapse | Overdue => Never,
         },
@@ -137,7 +137,7 @@ fn own_proposal(end: Side, direction: Direction, input: Input) -> Next {
         Lapse => To(ended_by(end, Ending::Expired)),
         Hear(Propose) => To(Phase::Countered(end.other())),
         Hear(Accept) => To(Phase::Accepted),
-        // A later statement of the RMS implies that it has accepted; the application cannot skip the RMS's decision.
+        // A later statement of the RMS implies its accept; the application cannot skip the RMS's decision.
         Hear(Commit) if end == Side::Application && direction == Direction::Grow => To(Phase::Committing),
         Hear(Ready) if end == Side::Application => To(Phase::Applied),
         Hear(End(ending)) => To(Phase::Ended(ending)),
@@ -162,14 +162,14 @@ fn their_proposal(end: Side, input: Input) -> Next {
     }
 }
 
-/// The transitions of an application that waits for the RMS's decision, which may differ from what it hopes for.
+/// Returns the transitions of an application that waits for the RMS's decision, which may differ from its wish.
 fn waiting(direction: Direction, phase: Phase, input: Input) -> Next {
     let fails = phase == Phase::Failing;
     match input {
         Hear(Ready) => To(Phase::Applied),
         Hear(End(ending)) => To(Phase::Ended(ending)),
         Hear(Accept) if !fails => To(Phase::Accepted),
-        // The RMS does not know yet that the application cannot use it.
+        // The RMS does not know yet that the application cannot use the change.
         Hear(Commit) if fails && direction == Direction::Grow => Late,
         Hear(Commit) if direction == Direction::Grow => To(Phase::Committing),
         // A counter-offer that crossed the wish to leave.
@@ -193,14 +193,14 @@ fn agreed(end: Side, direction: Direction, phase: Phase, input: Input) -> Next {
         Hear(Ready) if end == Side::Application => To(Phase::Applied),
         Hear(End(ending)) if end == Side::Application => To(Phase::Ended(ending)),
         Hear(End(Ending::Failed)) => To(Phase::Ended(Ending::Failed)),
-        // The application wanted to leave when its proposal had been accepted already.
+        // The application wanted to leave after its proposal had already been accepted.
         Hear(End(Ending::Rejected | Ending::Expired | Ending::Withdrawn)) => Late,
         Say(Propose | Accept | Commit | Ready | End(Ending::Rejected | Ending::Expired | Ending::Withdrawn)) => Never,
         Hear(Propose | Accept | Commit | Ready) | Lapse | Overdue => Never,
     }
 }
 
-/// Returns the phase after an ending: the RMS ends a negotiation; the application asks it to.
+/// Returns the phase after an ending: the RMS ends a negotiation; the application asks the RMS to end it.
 fn ended_by(end: Side, ending: Ending) -> Phase {
     match end {
         Side::Rms => Phase::Ended(ending),
@@ -271,7 +271,7 @@ impl fmt::Display for StatementKind {
 /// Every ending.
 pub const ENDINGS: [Ending; 4] = [Ending::Rejected, Ending::Expired, Ending::Withdrawn, Ending::Failed];
 
-/// Returns the phases in which an end can be, in the order of a negotiation; all endings are alike.
+/// Returns the phases in which an end can be, in the order of a negotiation; one ending stands for all.
 pub fn phases(end: Side) -> Vec<Phase> {
     let other = end.other();
     let negotiation = [

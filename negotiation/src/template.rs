@@ -19,7 +19,7 @@ use crate::terms::{Quantity, Sizes, Terms};
 pub enum ItemStatus {
     /// Part of the proposal.
     Proposed,
-    /// No longer part of it; only items of any-of and one-of sets can be refused alone.
+    /// No longer part of it; only items of any-of and one-of sets can be refused individually.
     Refused,
     /// Agreed, and being carried out.
     Accepted,
@@ -51,13 +51,13 @@ pub struct Item {
     pub set: u16,
     /// What is negotiated.
     pub resource: Resource,
-    /// By how much it changes.
+    /// The size of the change.
     pub quantity: Quantity,
-    /// How much of it the application holds as long as the negotiation lasts; of a resource inside nodes, the amount on
-    /// the node that has the least.
+    /// How much of it the application holds during the negotiation; for a resource inside nodes, the amount on the node
+    /// that has the least.
     pub held: Quantity,
-    /// The nodes, where they matter; empty: any, and for a resource inside nodes, all nodes that are held in the
-    /// cluster.
+    /// The nodes, where they matter. Empty for any nodes, or, for a resource inside nodes, for all nodes that are held
+    /// in the cluster.
     pub nodes: BTreeSet<NodeId>,
     /// The sender's terms.
     pub terms: Terms,
@@ -75,14 +75,14 @@ pub struct Template {
     items: Vec<Item>,
 }
 
-/// More resources than a negotiation is ever about.
+/// More items than any negotiation needs.
 pub const MAX_ITEMS: usize = 64;
 pub use rms_model::sizes::MAX_SIZES;
-/// The largest price; times the largest quantity it is still a number.
+/// The largest price; multiplied by the largest quantity it still fits into an integer.
 pub const MAX_PRICE: u64 = 1 << 40;
 
 impl Item {
-    /// Returns an item for `quantity` of a resource in set 0, with no terms but the range from 1 to this.
+    /// Returns an item for `quantity` of a resource in set 0, with no terms but the range from 1 to `quantity`.
     pub fn up_to(resource: Resource, held: u64, quantity: u64) -> Item {
         let quantity = Quantity(quantity);
         let held = Quantity(held);
@@ -98,7 +98,7 @@ impl Item {
         }
     }
 
-    /// Returns what is held after a change by `quantity`; none if less than that is held to give back.
+    /// Returns what is held after a change by `quantity`; `None` if less than that is held to give back.
     pub fn total(&self, direction: Direction, quantity: Quantity) -> Option<u64> {
         match direction {
             Direction::Grow => self.held.0.checked_add(quantity.0),
@@ -112,9 +112,9 @@ impl Item {
         in_range && self.total(direction, quantity).is_some_and(|total| self.terms.sizes.fits(total))
     }
 
-    /// Returns the greatest change of at most `bound` that satisfies the terms.
+    /// Returns the largest change of at most `bound` that satisfies the terms.
     ///
-    /// An application on 8 processors that needs a power of two and is offered 15 can use 8 (002, §3).
+    /// For example, an application on 8 processors that needs a power of two and is offered 15 can use 8 (002, §3).
     pub fn greatest(&self, direction: Direction, bound: Quantity) -> Option<Quantity> {
         let bound = bound.min(self.ceiling(direction));
         let total = self.total(direction, bound)?;
@@ -125,7 +125,7 @@ impl Item {
         Some(Quantity(change)).filter(|change| *change >= self.floor())
     }
 
-    /// Returns the least change of at least `bound` that satisfies the terms.
+    /// Returns the smallest change of at least `bound` that satisfies the terms.
     pub fn least(&self, direction: Direction, bound: Quantity) -> Option<Quantity> {
         let total = self.total(direction, bound.max(self.floor()))?;
         let change = match direction {
@@ -198,7 +198,7 @@ impl Item {
         let names = self.nodes.len();
         let names_fit = match self.resource {
             Resource::Nodes(_) => names == 0 || names as u64 == self.quantity.0,
-            // The nodes that it is inside of; empty: all that are held.
+            // The nodes that contain the resource; empty for all that are held.
             Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => names as u64 <= MAX_NODES,
             Resource::Licences(..) | Resource::Time => names == 0,
         };
@@ -267,7 +267,7 @@ impl Template {
     /// Creates a template of one resource.
     ///
     /// # Errors
-    /// As [`Template::new`].
+    /// See [`Template::new`].
     pub fn of_one(parties: Parties, direction: Direction, item: Item) -> Result<Template, TemplateError> {
         Template::new(parties, direction, vec![SetRule::All], vec![Item { set: 0, ..item }])
     }
@@ -275,32 +275,32 @@ impl Template {
     /// Returns the same template with other items, for a counter-offer.
     ///
     /// # Errors
-    /// As [`Template::new`].
+    /// See [`Template::new`].
     pub fn with_items(&self, items: Vec<Item>) -> Result<Template, TemplateError> {
         Template::new(self.parties, self.direction, self.sets.clone(), items)
     }
 
-    /// Section 1.
+    /// Returns section 1: the parties.
     pub fn parties(&self) -> Parties {
         self.parties
     }
 
-    /// Whether the application wants to grow or shrink.
+    /// Returns whether the application wants to grow or shrink.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// How the sets must be met, by their number.
+    /// Returns how the sets must be met, by their number.
     pub fn rules(&self) -> &[SetRule] {
         &self.sets
     }
 
-    /// Section 3.
+    /// Returns section 3: the resources.
     pub fn items(&self) -> &[Item] {
         &self.items
     }
 
-    /// Section 2: the worst status of the sets.
+    /// Returns section 2: the worst status of the sets.
     pub fn status(&self) -> Status {
         let sets: Vec<Status> = self.sets().map(|(rule, members)| set_status(rule, members)).collect();
         let worst = [Status::Rejected, Status::Failed, Status::Open, Status::Accepted];
@@ -318,8 +318,7 @@ impl Template {
         })
     }
 
-    /// Returns the same template with all its live items at `status`, as it is shown after the negotiation has moved
-    /// on.
+    /// Returns the template with all its live items at `status`, as shown after the negotiation has moved on.
     pub(crate) fn at(&self, status: ItemStatus) -> Template {
         let mut template = self.clone();
         for item in template.items.iter_mut().filter(|item| item.is_live()) {
@@ -328,12 +327,12 @@ impl Template {
         template
     }
 
-    /// Returns how many nodes change hands, if it is accepted as it is.
+    /// Returns how many nodes change hands if it is accepted as it is.
     pub fn n_nodes(&self) -> u64 {
         self.live().filter(|item| matches!(item.resource, Resource::Nodes(_))).map(|item| item.quantity.0).sum()
     }
 
-    /// Returns how many nodes of each cluster change hands, if it is accepted as it is.
+    /// Returns how many nodes of each cluster change hands if it is accepted as it is.
     pub fn nodes_by_cluster(&self) -> BTreeMap<ClusterId, u64> {
         let mut nodes = BTreeMap::new();
         for item in self.live() {
@@ -346,7 +345,7 @@ impl Template {
         nodes
     }
 
-    /// Returns whether these nodes are what was agreed: as many, and all that were named.
+    /// Returns whether these nodes are what was agreed: the same number, and all that were named.
     pub(crate) fn is_met_by(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let mut of_nodes = self.live().filter(|item| matches!(item.resource, Resource::Nodes(_)));
         nodes.len() as u64 == self.n_nodes() && of_nodes.all(|item| item.nodes.is_subset(nodes))
@@ -381,7 +380,7 @@ impl Template {
 /// Checks an item against the items before it.
 fn validate_beside(idx: usize, item: &Item, before: &[Item], sets: &[SetRule]) -> Result<(), TemplateError> {
     for earlier in before.iter().filter(|earlier| earlier.resource == item.resource) {
-        // Two changes of one resource would make its total ambiguous; alternatives do not happen together.
+        // Two changes of one resource would make its total ambiguous; of alternatives only one is made.
         let alternatives = earlier.set == item.set && sets[usize::from(item.set)] == SetRule::OneOf;
         if !alternatives {
             return Err(TemplateError::TwiceTheSame { item: idx });

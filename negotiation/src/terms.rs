@@ -18,13 +18,13 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What one unit costs for an hour, in thousandths of the deployment's currency. The taker pays the giver.
+/// The cost of one unit for an hour, in thousandths of the deployment's currency. The taker pays the giver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Price(pub u64);
 
-/// What the sender of a proposal wants besides the quantity. Each proposal carries the terms of its own sender; those
-/// of an accepted one bind both ends.
+/// What the sender of a proposal wants in addition to the quantity. Each proposal carries the terms of its own sender;
+/// those of the accepted one bind both ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Terms {
     /// The sender cannot use fewer. Not binding, but a counter-proposal below it wastes a round.
@@ -33,24 +33,24 @@ pub struct Terms {
     pub most: Quantity,
     /// Totals that the sender can use.
     pub sizes: Sizes,
-    /// How long it lasts after it is ready; `None`: until the application ends.
+    /// How long it lasts after it is ready; `None` until the application ends.
     pub duration: Option<Span>,
     /// Per unit and hour.
     pub price: Price,
-    /// The time by which it must be ready, or it has failed; `None`: no deadline.
+    /// The time by which it must be ready, or it has failed; `None` for no deadline.
     pub deadline: Option<Time>,
-    /// The time by which it must be given back, by the RMS's clock; `None`: never.
+    /// The time by which it must be given back, by the RMS's clock; `None` for never.
     pub give_back_by: Option<Time>,
     /// How urgent it is among the sender's own negotiations; higher goes first. Not binding.
     pub priority: i32,
 }
 
 impl Price {
-    /// Returns what `units` cost for a time of `held`, rounded up and saturating: more than any budget is the greatest
-    /// number.
+    /// Returns the cost of `units` for the time `held`, rounded up. It saturates, because more than any budget is the
+    /// largest number.
     pub fn cost(self, units: u32, held: Span) -> u64 {
         let millis = u128::from(held.as_millis().max(0).unsigned_abs());
-        // At most 2⁶⁴ · 2³², and then times the longest span: it may need more than 128 bits.
+        // At most 2⁶⁴ · 2³², multiplied by the longest span: this may exceed 128 bits.
         let an_hour = u128::from(self.0) * u128::from(units);
         let whole = an_hour.checked_mul(millis).map(|total| total.div_ceil(MILLIS_AN_HOUR));
         whole.and_then(|cost| u64::try_from(cost).ok()).unwrap_or(u64::MAX)
@@ -63,7 +63,7 @@ impl Terms {
         Terms { least: Quantity(1), ..Terms::exactly(quantity) }
     }
 
-    /// Returns terms with only the exact quantity.
+    /// Returns terms that accept only the exact quantity.
     pub fn exactly(quantity: Quantity) -> Terms {
         Terms {
             least: quantity,

@@ -1,4 +1,4 @@
-//! Sends the latest statement until the other end has confirmed it, and remembers what was received.
+//! Repeats the latest statement until the other end has acknowledged it, and tracks what was received.
 
 use rms_model::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::subject::NegotiationId;
 pub(crate) struct Voice {
     latest: Option<Statement>,
     seq: u32,
-    /// The greatest number of this end's statements that the other end has confirmed.
+    /// The highest number of this end's statements that the other end has acknowledged.
     confirmed: u32,
     /// The number of the other end's latest statement that was handled.
     ack_seq: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Voice {
     send_at: Time,
 }
 
-/// How long to wait for a confirmation: the first and the longest time, with doubling between.
+/// How long to wait for an acknowledgement: the first and the longest time, with doubling in between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     pub first: Span,
@@ -46,12 +46,12 @@ impl Voice {
         self.confirmed < self.seq
     }
 
-    /// How often the latest statement was sent.
+    /// Returns how often the latest statement was sent.
     pub fn n_times(&self) -> u32 {
         self.n_times
     }
 
-    /// When to send next, if there is a reason to.
+    /// Returns when to send next, if there is a reason to send.
     pub fn send_at(&self) -> Time {
         self.send_at
     }
@@ -72,27 +72,27 @@ impl Voice {
         Message { statement: self.latest.clone(), ..self.ack(id) }
     }
 
-    /// Returns a message that only acknowledges. It asks for nothing, so two ends never acknowledge each other forever.
+    /// Returns a message that only acknowledges. It needs no answer, so two ends never acknowledge each other forever.
     pub fn ack(&self, id: NegotiationId) -> Message {
         Message { id, seq: self.seq, ack_seq: self.ack_seq, statement: None }
     }
 
-    /// Notes that the other end has received all statements up to `seq`.
+    /// Records that the other end has received all statements up to `seq`.
     pub fn confirm(&mut self, seq: u32) {
         self.confirmed = self.confirmed.max(seq);
     }
 
-    /// Returns the state to store, without what only the running process knows.
+    /// Returns the state to store, without what only the running process needs.
     pub fn durable(&self) -> Voice {
         Voice { confirmed: 0, n_times: 0, send_at: Time::EPOCH, ..self.clone() }
     }
 
-    /// Notes that the other end has received statements up to `seq`, whatever they were.
+    /// Records that the other end has received statements up to `seq`, whatever they were.
     pub fn skip_to(&mut self, seq: u32) {
         self.seq = self.seq.max(seq);
     }
 
-    /// Notes that a statement of the other end was handled.
+    /// Records that a statement of the other end was handled.
     pub fn take_in(&mut self, seq: u32) {
         self.ack_seq = self.ack_seq.max(seq);
     }

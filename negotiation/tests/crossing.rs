@@ -1,5 +1,5 @@
-//! Two ends that open negotiations whenever they like, over a bad channel: for each direction one goes on, and both
-//! ends agree how every one of them ended.
+//! Two ends open negotiations at random over a bad channel: for each direction one continues, and both ends agree how
+//! every one of them ended.
 
 mod common;
 
@@ -23,7 +23,7 @@ struct World {
     n_sent: u64,
     n_opened: u64,
     n_crossed: u64,
-    /// How each negotiation ended, as each end has learned it.
+    /// How each negotiation ended, as known to each end.
     ended: [BTreeMap<NegotiationId, Phase>; 2],
 }
 
@@ -161,7 +161,7 @@ fn both_ends_agree_how_every_negotiation_ended() {
         n_ended += by_application.len();
         n_crossed += world.n_crossed;
         n_applied += by_rms.values().filter(|phase| **phase == Phase::Applied).count();
-        // What is not known to both was never heard of by the other, or came after its own end.
+        // A negotiation that only one end knows was never received by the other, or arrived after the other's end.
         for id in by_rms.keys().filter(|id| !by_application.contains_key(id)) {
             assert!(id.initiator == Side::Rms && by_rms[id] != Phase::Applied, "{id} is {}", by_rms[id]);
         }

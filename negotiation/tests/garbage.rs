@@ -1,4 +1,4 @@
-//! Messages that nobody honest sends, at any moment: nothing panics, nothing finished changes, and the RMS still ends.
+//! Sends messages that no honest peer sends, at any time: nothing panics, nothing finished changes, the RMS still ends.
 
 mod common;
 
@@ -12,7 +12,7 @@ use test_kit::{Dice, for_seeds};
 
 const MINUTE: Span = Span::from_mins(1);
 
-/// A number that is small, at an edge, or anything.
+/// Returns a number that is small, at a limit, or arbitrary.
 fn wild(dice: &mut Dice) -> u64 {
     match dice.below(4) {
         0 => dice.one_of(&[0, u64::MAX, i64::MAX as u64, u64::from(u32::MAX), u64::from(u16::MAX)]),
@@ -64,7 +64,7 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
     Message { id, seq: wild(dice) as u32, ack_seq: wild(dice) as u32, statement }
 }
 
-/// What an owner might do; most of it is not possible.
+/// Returns a random action of an owner; most of them are not possible.
 fn wild_action(dice: &mut Dice, end: &Dialogue) -> Action {
     let n_nodes = end.proposal().map_or(0, Template::n_nodes) as u32;
     match dice.below(8) {
@@ -78,7 +78,7 @@ fn wild_action(dice: &mut Dice, end: &Dialogue) -> Action {
     }
 }
 
-/// What must never change once it is over.
+/// Returns the state that must never change once the negotiation is over.
 fn result(end: &Dialogue) -> impl PartialEq + std::fmt::Debug + use<> {
     (end.phase(), end.round(), end.proposal().cloned(), end.nodes().cloned(), end.reason())
 }

@@ -1,4 +1,4 @@
-//! What comes late, twice, out of order or from elsewhere, one case at a time.
+//! Messages that are late, duplicated, out of order or from elsewhere, one case at a time.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn offer(item: Item) -> Action {
     Action::Propose { template: template(Side::Rms, Direction::Grow, item), valid_for: MINUTE }
 }
 
-/// An offer of four nodes that the application has heard.
+/// Returns both ends after the application has received an offer of four nodes.
 fn offered() -> (Dialogue, Dialogue, Message) {
     let (mut rms, mut application) = ends();
     let opening = only(rms.act(secs(0), offer(nodes(4, 4))).expect("it opens"));
@@ -44,7 +44,7 @@ fn an_answer_after_expiry_is_refused_and_hears_why() {
     let (mut rms, mut application, _) = offered();
     let pledge = only(application.act(secs(59), Action::Accept).expect("it stands"));
     assert_eq!(application.phase(), Phase::Pledged);
-    // Nobody has told the RMS that time has passed.
+    // The RMS was not ticked in between.
     let output = rms.receive(secs(60), &pledge);
     assert_eq!(output.refused, Some(Rejected::TooLate(Phase::Ended(Ending::Expired))));
     assert_eq!((rms.phase(), rms.reason()), (Phase::Ended(Ending::Expired), Some(Reason::Lapsed)));
@@ -80,7 +80,7 @@ fn a_replayed_round_changes_nothing_and_is_confirmed() {
     }
     assert_eq!(before, (rms.phase(), rms.proposal().cloned()));
 
-    // The same round under a new number is no replay but a lie: it is not the application's turn.
+    // The same round under a new number is no repetition but a forgery: it is not the application's turn.
     let forged = Message { seq: 2, ..bid };
     assert_eq!(rms.receive(secs(2), &forged).refused, Some(Rejected::OutOfTurn(rms.phase())));
     assert_eq!(before, (rms.phase(), rms.proposal().cloned()));
@@ -134,7 +134,7 @@ fn what_is_not_heard_is_said_again_with_growing_patience_and_the_last_word_ten_t
         n_words += rms.tick(now).messages.len();
     }
     assert_eq!(n_words, 10);
-    // Whoever asks later hears it all the same.
+    // A peer that asks later gets the same answer.
     let ask = Message { id: ID, seq: 0, ack_seq: 1, statement: None };
     let word = only(rms.receive(secs(9999), &ask));
     assert_eq!(word.statement, Some(Statement::End { ending: Ending::Expired, reason: Reason::Lapsed }));

@@ -1,6 +1,6 @@
-//! Two owners who act at random over a channel that loses, delays, reorders and duplicates, with restarts in between.
+//! Two owners act at random over a channel that loses, delays, reorders and duplicates, with restarts in between.
 //!
-//! `LIMBER_SEED=7` replays one seed and prints what happened; `LIMBER_SEEDS=100000` runs so many.
+//! `LIMBER_SEED=7` replays one seed and prints the events; `LIMBER_SEEDS=100000` runs that many.
 
 mod common;
 
@@ -20,18 +20,18 @@ struct World {
     now: Time,
     rms: Dialogue,
     application: Dialogue,
-    /// The application's clock is wrong by so much.
+    /// The error of the application's clock.
     skew: Span,
     loss: u32,
     duplicates: u32,
     slowest: u64,
-    /// Nothing gets through before.
+    /// No message gets through before this time.
     cut_until: Time,
-    /// When what arrives where; the number keeps them apart.
+    /// Messages by time of arrival, with their destination; the number makes keys unique.
     channel: BTreeMap<(Time, u64), (Side, Message)>,
     n_sent: u64,
     n_steps: u64,
-    /// What each end has proposed.
+    /// The proposals of each end.
     proposals: Vec<(Side, u16, Template)>,
     trace: Vec<String>,
 }
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// An owner does something, or tries to.
+    /// Lets an owner try a random action.
     fn act(&mut self, side: Side) {
         let Some(action) = self.choose(side) else { return };
         let clock = self.clock(side);
@@ -157,7 +157,7 @@ impl World {
     }
 
     fn propose(&mut self, end: &Dialogue) -> Action {
-        // Most owners concede something; a few try what is against the rules.
+        // Most owners concede something; a few try to break the rules.
         let gives = end.direction().is_some_and(|direction| direction.giver() == end.end());
         let concedes = self.dice.chance(85);
         let change = |dice: &mut Dice, item: &Item, last: Option<&Item>| {
@@ -186,7 +186,7 @@ impl World {
         Action::Propose { template, valid_for: Span::from_millis(1 + self.dice.below(120_000) as i64) }
     }
 
-    /// A process is killed and started again: what was on its way to and from it is lost.
+    /// Kills and restarts a process: messages on their way to and from it are lost.
     fn restart(&mut self, side: Side) {
         let text = serde_json::to_string(self.end(side)).expect("it can be written");
         let back: Dialogue = serde_json::from_str(&text).expect("it can be read back");
@@ -197,10 +197,10 @@ impl World {
         self.send(side, output);
     }
 
-    /// The next thing that happens; false if nothing ever will.
+    /// Executes the next event; returns false if there will never be one.
     fn step(&mut self) -> bool {
         self.n_steps += 1;
-        // At last there are no restarts and no owners any more, and it must end by itself.
+        // In the end there are no restarts and no owners any more, and the negotiation must end on its own.
         let is_late = self.n_steps > 200;
         if !is_late {
             self.disturb();
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// What each end offered it has not taken back, by a rule that is written down here once more.
+    /// Checks that no end has taken back an offer, by an independent implementation of the rule.
     fn check_concessions(&self) {
         for side in [Side::Rms, Side::Application] {
             let own = self.proposals.iter().filter(|(by, _, _)| *by == side).map(|(_, _, template)| template);
@@ -284,10 +284,10 @@ impl World {
     }
 }
 
-/// Runs until nothing will ever happen again.
+/// Runs until there are no more events.
 fn run(dice: Dice) -> World {
     let mut world = World::new(dice.clone());
-    // Nobody can hear of what was never opened.
+    // Start only once something was opened.
     while world.proposals.is_empty() {
         let side = world.rms.id().initiator;
         world.act(side);
@@ -311,7 +311,7 @@ fn they_always_end_and_agree_how() {
         let [rms, application] = [&world.rms, &world.application];
         assert!(rms.phase().is_over(), "the RMS is {}", rms.phase());
         if application.phase() == Phase::Idle {
-            // The RMS took back, or let expire, what the application never heard of.
+            // The RMS took back, or let expire, an offer that the application never received.
             assert!(rms.phase() != Phase::Applied && rms.id().initiator == Side::Rms);
             n_unheard += 1;
             return;
@@ -347,7 +347,7 @@ fn expiry_counts_from_the_proposal_and_by_the_clock_of_the_rms() {
         }
         let opener = world.rms.id().initiator;
         let lapses = world.end(opener).lapses().expect("it stands");
-        // Before, nothing ends; after, the RMS has ended it and the application wants it to.
+        // Before the deadline nothing ends; after it, the RMS has ended it and the application wants it to end.
         let _ = world.end(opener).tick(lapses - Span::from_millis(1));
         assert_eq!(world.end(opener).phase(), Phase::Offered(opener));
         let refused = world.end(opener).act(lapses, Action::Withdraw(Reason::Changed));

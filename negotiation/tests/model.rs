@@ -1,8 +1,8 @@
-//! Every interleaving of two ends over a channel that may deliver whatever was ever said, in any order, any number of
-//! times, or never. `LIMBER_MODEL_ROUNDS=5` looks deeper.
+//! Every interleaving of two ends over a channel that may deliver any message ever sent, in any order, any number of
+//! times, or never. `LIMBER_MODEL_ROUNDS=5` searches deeper.
 //!
-//! Two things are left out because they decide only when something is repeated, and in the model anything may be
-//! repeated at any time: confirmations, and what a message does that the receiver has taken in already.
+//! The model leaves out two things that only decide when something is repeated, because in the model anything may be
+//! repeated at any time: acknowledgements, and the effect of a message that the receiver has already handled.
 
 mod common;
 
@@ -17,20 +17,20 @@ use rms_model::{NodeId, Span, Time};
 const NOW: Time = Time::EPOCH;
 const VALID: Span = Span::from_mins(1);
 
-/// Both ends, and all that was said and may change something still.
+/// Both ends, and all messages that can still change something.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
     rms: Dialogue,
     application: Dialogue,
     up: BTreeSet<Message>,
     down: BTreeSet<Message>,
-    /// What each end has taken in: the number of the statement.
+    /// The number of the latest statement that each end has handled.
     heard: [u32; 2],
 }
 
 impl World {
     fn new(initiator: Side, max_rounds: u16) -> World {
-        // Repetitions are steps of the model, not of time: only lapses and dues are left on the clock.
+        // Repetitions are steps of the model, not of time: only lapses and deadlines are left on the clock.
         let rules = Rules { max_rounds, repeat_first: Span::MAX_WALL, repeat_most: Span::MAX_WALL, ..Rules::default() };
         let id = NegotiationId { initiator, number: 1 };
         let end = |end| Dialogue::new(end, id, common::parties(initiator), rules);
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// The world after one end did something.
+    /// Returns the world after one end has taken a step.
     fn after(&self, side: Side, step: impl FnOnce(&mut Dialogue) -> Option<Output>) -> Option<World> {
         let mut world = self.clone();
         let output = step(world.end(side))?;
@@ -88,7 +88,8 @@ impl World {
         }
     }
 
-    /// From everywhere, if only messages get through at last, both ends come to an end without any act of an owner.
+    /// Checks liveness: from every state, if messages get through in the end, both ends finish without any act of an
+    /// owner.
     fn finish(&self) -> Phase {
         let mut world = self.clone();
         for _ in 0..8 {
@@ -99,7 +100,7 @@ impl World {
                 let _ = ticked(world.end(side));
                 let mut messages = world.end(side).resume(NOW).messages;
                 while !messages.is_empty() {
-                    // Answers go back and forth until neither has one.
+                    // Answers go back and forth until neither end has one.
                     let answers =
                         messages.iter().flat_map(|message| world.end(side.other()).receive(NOW, message).messages);
                     let answers: Vec<Message> = answers.collect();
@@ -115,13 +116,13 @@ impl World {
     }
 }
 
-/// What has a deadline runs out.
+/// Lets the next deadline pass.
 fn ticked(end: &mut Dialogue) -> Option<Output> {
     let when = [end.lapses(), end.due()].into_iter().flatten().min()?;
     Some(end.tick(when))
 }
 
-/// How often something was repeated makes no difference to what can happen next. Gives what the end has taken in.
+/// Removes how often statements were repeated, which does not affect later states. Returns the number handled.
 fn forget_repetitions(end: &mut Dialogue) -> u32 {
     let mut value = serde_json::to_value(&*end).expect("it can be written");
     let voice = value.get_mut("voice").expect("it has a voice");
@@ -132,7 +133,7 @@ fn forget_repetitions(end: &mut Dialogue) -> u32 {
     heard as u32
 }
 
-/// What owners do in the model: proposals of two quantities, and everything else.
+/// Returns the actions of owners in the model: proposals of two quantities, and everything else.
 fn actions(initiator: Side, direction: Direction) -> Vec<Action> {
     let make = |quantity| template(initiator, direction, nodes(4, quantity));
     let propose = |template: Template| Action::Propose { template, valid_for: VALID };

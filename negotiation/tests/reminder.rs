@@ -1,4 +1,4 @@
-//! An application that has forgotten everything is told where its negotiations stand, and goes on with them.
+//! An application that has lost its state is told the state of its negotiations, and continues them.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn dialogues(end: Side) -> Dialogues {
     Dialogues::new(end, JobId(1), Run(1), Rules::default())
 }
 
-/// Everything that is said is heard, until nothing is left to say.
+/// Delivers all messages until neither end has anything to send.
 fn exchange(
     rms: &mut Dialogues,
     application: &mut Dialogues,
@@ -40,7 +40,7 @@ fn opens(dialogues: &mut Dialogues, direction: Direction) -> (NegotiationId, Vec
     (id, messages)
 }
 
-/// What the server tells who attaches, and what the new process makes of it.
+/// Returns the server's reminders for an attaching process, and the dialogues that the new process makes of them.
 fn restarted(rms: &mut Dialogues) -> (Dialogues, Vec<Reminder>) {
     let reminders: Vec<Reminder> = rms.all().iter().filter_map(|dialogue| dialogue.reminder(at(2))).collect();
     let mut application = dialogues(Side::Application);

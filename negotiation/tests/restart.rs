@@ -1,4 +1,4 @@
-//! An end that is written down and read back, and one that has lost the last of the talk.
+//! An end that is stored and restored, and one that has lost the latest statements.
 
 mod common;
 
@@ -19,13 +19,13 @@ fn dialogues(end: Side) -> Dialogues {
     Dialogues::new(end, JobId(1), Run(1), Rules::default())
 }
 
-/// The dialogues of the RMS as they were written down.
+/// Returns the dialogues of the RMS as stored and restored.
 fn read_back(dialogues: &Dialogues, heard_up_to: u32) -> Dialogues {
     let dialogues = dialogues.all().iter().map(|dialogue| dialogue.durable()).collect();
     Dialogues::restore(Side::Rms, (JobId(1), Run(1)), Rules::default(), (0, heard_up_to), dialogues)
 }
 
-/// Everything that is said is heard, until nothing is left to say.
+/// Delivers all messages until neither end has anything to send.
 fn exchange(now: Time, rms: &mut Dialogues, application: &mut Dialogues, mut to_rms: Vec<Message>) {
     for _ in 0..20 {
         let to_application: Vec<Message> =
@@ -42,7 +42,7 @@ fn opened(application: &mut Dialogues) -> (NegotiationId, Vec<Message>) {
     (id, output.messages)
 }
 
-/// The RMS counters with half of it; what it says then is returned, not heard.
+/// Lets the RMS counter with half of it; the resulting messages are returned, not delivered.
 fn countered(rms: &mut Dialogues, id: NegotiationId) -> Vec<Message> {
     let asked = rms.get(id).and_then(|dialogue| dialogue.proposal()).cloned().expect("it stands");
     let mut items = asked.items().to_vec();
@@ -76,7 +76,7 @@ fn talk_that_was_lost_is_given_up_at_both_ends() {
     let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));
     let (id, messages) = opened(&mut application);
     exchange(at(0), &mut rms, &mut application, messages);
-    // Written down before the counter, which the application hears.
+    // Stored before the counter, which the application receives.
     let mut after = read_back(&rms, 1);
     for message in countered(&mut rms, id) {
         let _ = application.receive(at(1), &message);
@@ -92,7 +92,7 @@ fn talk_that_was_lost_is_given_up_at_both_ends() {
     assert_eq!((ending(&after, id), ending(&application, id)), (given_up, given_up));
 }
 
-/// What is agreed was written down before it was said: a message that claims more changes nothing.
+/// An agreement is stored before it is sent: a message that claims more changes nothing.
 #[test]
 fn what_is_agreed_is_never_given_up() {
     let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));
@@ -106,7 +106,7 @@ fn what_is_agreed_is_never_given_up() {
     assert_eq!(ending(&rms, id).0, Phase::Accepted);
 }
 
-/// Its opening was answered and forgotten: it does not come to life again, or the two would wait for each other.
+/// Its opening was answered and forgotten. It must not be opened again, or the two ends would wait for each other.
 #[test]
 fn an_opening_that_was_answered_before_is_not_opened_again() {
     let (mut rms, mut application) = (dialogues(Side::Rms), dialogues(Side::Application));

@@ -1,4 +1,4 @@
-//! The six stories of 002 that must run, told with small policies at both ends.
+//! The six scenarios of 002 that must work, with simple policies at both ends.
 
 mod common;
 
@@ -14,10 +14,10 @@ use rms_model::{NodeId, Span, Time};
 const NOW: Time = Time::EPOCH;
 const MINUTE: Span = Span::from_mins(1);
 
-/// What an owner does about a proposal of the other end.
+/// An owner's reaction to a proposal of the other end.
 type Policy<'a> = &'a mut dyn FnMut(&Template, Option<&Template>) -> Action;
 
-/// Two ends with a channel that loses nothing, and what they said.
+/// Two ends with a lossless channel, and their proposals.
 struct Negotiation {
     rms: Dialogue,
     application: Dialogue,
@@ -58,7 +58,7 @@ impl Negotiation {
         }
     }
 
-    /// Opens with an offer; then each end answers by its policy until nothing stands.
+    /// Opens with an offer; then each end answers by its policy until no proposal is open.
     fn negotiate(&mut self, offer: Template, rms: Policy, application: Policy) {
         self.act(offer.parties().initiator, Action::Propose { template: offer, valid_for: MINUTE });
         while let Some(by) = self.rms.phase().proposer() {
@@ -73,7 +73,7 @@ impl Negotiation {
         }
     }
 
-    /// Hands over what was agreed.
+    /// Hands over the agreed nodes.
     fn hand_over(&mut self, nodes: impl IntoIterator<Item = u32>) {
         let nodes: BTreeSet<NodeId> = nodes.into_iter().map(NodeId).collect();
         let giver = self.rms.direction().expect("it was agreed").giver();
@@ -86,7 +86,7 @@ impl Negotiation {
         assert_eq!(self.application.record().map(|template| template.status()), Some(Status::Ready));
     }
 
-    /// What the application holds afterwards.
+    /// Returns what the application holds afterwards.
     fn total(&self) -> u64 {
         let template = self.application.proposal().expect("something was agreed");
         let item = &template.items()[0];
@@ -103,7 +103,7 @@ fn counter(to: &Template, item: Item) -> Action {
     Action::Propose { template, valid_for: MINUTE }
 }
 
-/// The RMS gives what is asked for, or offers all it has.
+/// Returns a policy of the RMS that gives what is requested, or offers all it has.
 fn gives_up_to(free: u64) -> impl FnMut(&Template, Option<&Template>) -> Action {
     move |asked, _| {
         let Item { quantity, held, .. } = *item(asked);
@@ -192,7 +192,7 @@ fn d_on_8_it_asks_for_24_is_offered_15_and_takes_8() {
     );
 }
 
-/// The RMS comes down by `step` from where it was, but not below `floor`; the application goes up to `ceiling`.
+/// Negotiates a price: the RMS lowers its price by steps down to `floor`; the application raises its bid to `ceiling`.
 fn haggle(floor: u64, ceiling: u64) -> Negotiation {
     let mut negotiation = Negotiation::new(Side::Rms);
     let mut seller = move |bid: &Template, mine: Option<&Template>| {
@@ -250,7 +250,7 @@ fn f_a_malleable_application_shrinks_for_one_of_higher_priority() {
         Quantity(_) => Action::Accept,
     };
     negotiation.negotiate(template(Side::Rms, Direction::Shrink, wanted), &mut takes_enough, &mut keeps_a_power_of_two);
-    // It lets go at its next breakpoint; they count as free only when the RMS says Ready.
+    // The application releases them at its next breakpoint; they count as free only once the RMS says Ready.
     negotiation.hand_over(4..8);
     assert_eq!(negotiation.total(), 4);
     assert_eq!(

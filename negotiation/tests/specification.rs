@@ -1,4 +1,4 @@
-//! The table in the specifications is the one that the code runs. `LIMBER_BLESS=1` writes it anew.
+//! Checks that the table in the specification is the one in the code. `LIMBER_BLESS=1` rewrites it.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! The address where other agents reach this one: sent again with each hello, because machines move.
+//! The address at which other agents reach this one: sent again with each hello, because machines move.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// Finds the address that peers are told.
+/// Determines the address that peers are told.
 #[derive(Clone, Copy, Debug)]
 pub struct Advertised {
     /// The configured address, which takes precedence.
@@ -12,9 +12,9 @@ pub struct Advertised {
 }
 
 impl Advertised {
-    /// Returns the configured address, else the bound one, else the one that packets to the server are sent from now. A
-    /// link that migrates to another local address continues and sends no hello: peers learn the new address at the
-    /// next connection.
+    /// Returns the configured address, else the bound one, else the local address from which packets to the server are
+    /// sent now. A link that migrates to another local address continues and sends no hello: peers learn the new
+    /// address at the next connection.
     pub fn towards(&self, server: SocketAddr) -> SocketAddr {
         let ip = match self.ip {
             Some(ip) => ip,

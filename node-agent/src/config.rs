@@ -247,13 +247,13 @@ pub enum ConfigError {
     Patience(u32),
 }
 
-/// The agent's directory by default.
+/// The default directory of the agent.
 pub const DEFAULT_DIR: &str = "/var/lib/limber/agent";
 /// The upper bound of the patience, because guests wait for the CPUs.
 const MOST_PATIENCE_MS: u32 = 60_000;
-/// A pebibyte. Whoever writes more has written bytes or KiB.
+/// A pebibyte. A larger value was given in bytes or KiB by mistake.
 const MOST_MEMORY_MIB: u64 = 1 << 30;
-/// The file in the agent's directory that `join` writes and `run` reads unless another is named.
+/// The file in the agent's directory that `join` writes and `run` reads unless another one is named.
 pub const FILE: &str = "agent.toml";
 
 /// Points an error about a value from the file at its line in the file.
@@ -272,7 +272,7 @@ fn located(file: &Path, error: ConfigError) -> ConfigError {
     }
 }
 
-/// Returns the devices of the node as declared, or as found if none are declared.
+/// Returns the declared devices of the node, or the detected ones if none are declared.
 fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, ConfigError> {
     let declared = match written {
         None => return Ok(DeviceFiles::found(Path::new("/dev"), Path::new("/sys"))),
@@ -299,7 +299,7 @@ fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, Conf
     if of_gpus().count() > 1 && lacks_files { Err(ConfigError::SeveralTypes(declared.counts())) } else { Ok(declared) }
 }
 
-/// Returns a name that comes twice in a text of devices: their numbers would be added.
+/// Returns a name that occurs twice in a list of devices: their numbers would be added.
 fn named_twice(text: &str) -> Option<String> {
     let devices: Vec<Devices> = text.split(',').filter_map(|part| part.parse().ok()).collect();
     let mut seen = BTreeSet::new();
@@ -331,7 +331,7 @@ fn files_of(name: &str, written: WrittenFiles, seen: &mut BTreeSet<PathBuf>) -> 
     }
 }
 
-/// Returns whether the file is, by whatever name, a device that programs open without requesting it.
+/// Returns whether the file is, under any name, a device that programs open without requesting it.
 fn is_everyones(file: &Path) -> bool {
     let all = ["/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx"];
     let number = DeviceNumber::of(file);
@@ -388,10 +388,10 @@ impl Written {
         })
     }
 
-    /// Checks all settings from flags and the file; an error in the file is shown at its place.
+    /// Checks all settings from flags and the file; an error in the file is shown with its location.
     ///
     /// # Errors
-    /// As [`Written::read`] and [`Written::check`].
+    /// Those of [`Written::read`] and [`Written::check`].
     pub fn into_config(self, config: Option<&Path>) -> Result<Config, ConfigError> {
         let own = self.dir.as_deref().unwrap_or(Path::new(DEFAULT_DIR)).join(FILE);
         let file = config.unwrap_or(&own).to_owned();
@@ -402,7 +402,7 @@ impl Written {
     /// exists.
     ///
     /// # Errors
-    /// As [`Written::read`].
+    /// See [`Written::read`].
     pub fn with_file(self, config: Option<&Path>) -> Result<Written, ConfigError> {
         let own = self.dir.as_deref().unwrap_or(Path::new(DEFAULT_DIR)).join(FILE);
         let file = match config {
@@ -539,7 +539,7 @@ impl Written {
     }
 }
 
-/// Whether the text is `host:port` or `[IPv6]:port`.
+/// Returns whether the text is `host:port` or `[IPv6]:port`.
 fn is_server(text: &str) -> bool {
     let Some((node, port)) = text.rsplit_once(':') else { return false };
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -547,13 +547,13 @@ fn is_server(text: &str) -> bool {
     is_port && is_node
 }
 
-/// Whether packets can go from a socket that listens there to the server. A socket for any address of IPv6 takes IPv4,
-/// too.
+/// Returns whether packets can be sent to the server from a socket that listens there. A socket for any IPv6 address
+/// accepts IPv4, too.
 pub fn reaches(listen: SocketAddr, server: SocketAddr) -> bool {
     listen.is_ipv4() == server.is_ipv4() || (listen.is_ipv6() && listen.ip().is_unspecified())
 }
 
-/// Returns where to listen by default, so that the server can be reached from there.
+/// Returns the default address to listen at, from which the server can be reached.
 pub fn any_port(server: &SocketAddr) -> SocketAddr {
     match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -562,14 +562,14 @@ pub fn any_port(server: &SocketAddr) -> SocketAddr {
 }
 
 impl Config {
-    /// Checks whether the agent can run with this configuration as this user: what depends on the machine.
+    /// Checks whether the agent can run with this configuration as this user on this machine.
     ///
     /// # Errors
     /// The directory exists and cannot be written.
     pub fn check_here(&self) -> Result<(), ConfigError> {
         let not_writable = |source| ConfigError::NotWritable { dir: self.dir.clone(), source };
         match access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK) {
-            // `join` makes the directory.
+            // `join` creates the directory.
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(not_writable(errno.into())),
         }

@@ -1,4 +1,4 @@
-//! The devices of a node: declared with or without their files, or the GPUs that the machine shows by itself.
+//! The devices of a node: declared with or without their files, or the GPUs detected on the machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use rms_model::Devices;
 use crate::cgroup::DeviceNumber;
 use crate::order::OwnDevices;
 
-/// The files of each device, by the names of the devices; a device that is only counted has none.
+/// The files of each device, by device name; a device that is only counted has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFiles(pub BTreeMap<String, Vec<Vec<PathBuf>>>);
 
@@ -21,7 +21,7 @@ impl DeviceFiles {
         DeviceFiles(devices.iter().map(each).collect())
     }
 
-    /// Finds a file `nvidiaN` in `dev` for each GPU of NVIDIA, and `dri/renderDN` for each of AMD that ROCm's driver
+    /// Finds a file `nvidiaN` in `dev` for each NVIDIA GPU, and `dri/renderDN` for each AMD GPU that ROCm's driver
     /// lists below `sys`, in its order. Finds nothing if the directories cannot be read.
     pub fn found(dev: &Path, sys: &Path) -> DeviceFiles {
         let entries = fs::read_dir(dev).into_iter().flatten().flatten();
@@ -56,8 +56,8 @@ impl DeviceFiles {
         self.each().flatten().filter(|file| DeviceNumber::of(file).is_none())
     }
 
-    /// Returns the devices of a job in this place; `None`: all. `is_enforced`: the kernel closes the files of the
-    /// others.
+    /// Returns the devices of a job in this place; `None` for all. With `is_enforced`, the kernel closes the files of
+    /// the others.
     pub fn own(&self, place: &LaunchNode, is_enforced: bool) -> Option<OwnDevices> {
         let grant = place.grant.as_ref()?;
         let (mut own, mut opened, mut n_gpus) = (OwnDevices::default(), Vec::new(), 0);
@@ -85,7 +85,7 @@ impl DeviceFiles {
     }
 }
 
-/// Returns the number of a GPU of NVIDIA, whose driver has other files, too.
+/// Returns the number of an NVIDIA GPU; the driver has other files, too.
 fn number_of(file: &Path) -> Option<u32> {
     let number = file.file_name()?.to_str()?.strip_prefix("nvidia")?;
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
@@ -98,7 +98,7 @@ fn of_amd(dev: &Path, sys: &Path) -> Vec<PathBuf> {
     nodes.sort_unstable();
     let file = |(_, node): (u32, PathBuf)| {
         let properties = fs::read_to_string(node.join("properties")).ok()?;
-        // The value of a CPU is 0.
+        // For a CPU the value is 0.
         let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
         let file = dev.join("dri").join(format!("renderD{minor}"));
         file.exists().then_some(file)
@@ -133,7 +133,7 @@ mod tests {
         ] {
             fs::write(dev.join(name), "").expect("written");
         }
-        // The first is a CPU; the last is a GPU whose file is not here.
+        // The first is a CPU; the last is a GPU whose file does not exist here.
         for (node, minor) in [0, 129, 128, 130].into_iter().enumerate() {
             let dir = sys.join(format!("class/kfd/kfd/topology/nodes/{node}"));
             fs::create_dir_all(&dir).expect("made");

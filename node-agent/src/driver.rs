@@ -45,7 +45,7 @@ pub enum NodeEvent {
         seat: String,
         connected: Result<(UnixStream, i32), String>,
     },
-    /// What an execution has left in the spool.
+    /// The remains of an execution in the spool.
     Examined {
         job: JobId,
         run: Run,
@@ -55,10 +55,10 @@ pub enum NodeEvent {
 
 /// Sends reports to the server.
 pub trait Reporter: Send + std::fmt::Debug {
-    /// Reports all jobs of the node, and why no other can start here, if so.
+    /// Reports all jobs of the node and, if so, why no other job can start here.
     fn hello(&self, report: &NodeReport, trouble: Option<&str>);
     fn report(&self, report: &NodeReport);
-    /// Reports why no job can start here; `None`: the node is healthy.
+    /// Reports why no job can start here; `None` if the node is healthy.
     fn trouble(&self, reason: Option<&str>);
     /// Requests more nodes for a job; the answer is an [`Inbound::Grown`].
     fn ask(&self, seq: u64, question: &Question);
@@ -67,7 +67,7 @@ pub trait Reporter: Send + std::fmt::Debug {
 /// Sends frames to the other nodes of a job.
 pub trait PeerTransport: Send + Sync + std::fmt::Debug {
     fn send_frame(&self, share: &Share, node: &JobNode, frame: HubFrame);
-    /// Restores the connection to the hub of an execution that was taken over from an earlier agent.
+    /// Restores the connection to the hub for an execution that was taken over from an earlier agent.
     fn resume(&self, share: &Share);
 }
 
@@ -76,14 +76,14 @@ pub trait PeerTransport: Send + Sync + std::fmt::Debug {
 pub struct Node {
     setup: Arc<Setup>,
     node_loop: NodeLoop,
-    /// When the loop's time began.
+    /// The time and instant at which the loop started.
     started_at: (Time, Instant),
     shares: Shares,
     seats: BTreeMap<String, Seat>,
-    /// Executions found in the spool, until the loop has handled them.
+    /// Executions found in the spool that the loop has not handled yet.
     found: BTreeMap<ExecutionId, Recovered>,
     spawner: Option<(ToSeat, Child)>,
-    /// If full, supervisors and the uplink wait for this task.
+    /// When full, supervisors and the uplink wait for this task.
     seat_events: Events,
     events: mpsc::Sender<NodeEvent>,
     work_queues: WorkQueues,
@@ -144,7 +144,7 @@ impl Node {
         self.take(Inbound::Found(found));
         self.found.clear();
         self.setup.keys.clear();
-        // Done before the server hears of the node, or it would send jobs that cannot start here.
+        // Done before the server knows the node, or it would send jobs that cannot start here.
         let (setup, shares) = (Arc::clone(&self.setup), self.shares.clone());
         let look = tokio::task::spawn_blocking(move || look::look(&setup, &shares, Vec::new())).await;
         self.take(Inbound::Looked(look.map_err(io::Error::other)?));
@@ -314,7 +314,7 @@ impl Node {
             Outbound::Register(desired) => {
                 let order = self.setup.order(&desired);
                 self.request_key(&order);
-                // The execution may have been here before.
+                // The execution may have been here earlier.
                 let n_steps = self.shares.get(desired.job, desired.run).map_or(0, |before| before.n_steps());
                 let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
                 self.shares.insert(Share::new(order, entry_dir, n_steps));
@@ -335,7 +335,7 @@ impl Node {
                 if let Some(share) = self.shares.get(desired.job, desired.run) {
                     let (before, mut order) = (share.order(), self.setup.order(&desired));
                     if self.setup.exceeds_node(&before) {
-                        // The job's old numbers now mean resources of others.
+                        // The job's old numbers now denote resources of other jobs.
                         (order.mask, order.packages) = (before.mask.clone(), before.packages.clone());
                         order.devices.clone_from(&before.devices);
                     }
@@ -440,20 +440,20 @@ impl Node {
         self.take(Inbound::SeatMade { seat, made });
     }
 
-    /// Ends a supervisor without a job, which ends when its connection does.
+    /// Ends a supervisor without a job, which exits when its connection is closed.
     fn end_seat(&mut self, name: String, with_folder: bool) {
         let cgroup = self.seats.remove(&name).map_or_else(|| self.setup.cgroups.at(&name), |seat| seat.cgroup);
         let folder = self.setup.spool.seats_dir().join(&name);
         self.work_queues.add(WorkKey::Seat(name), move || {
             leftovers::clear(&cgroup);
             if with_folder {
-                // The supervisor has usually removed it at its end.
+                // The supervisor has usually removed it on exit.
                 let _gone_already = std::fs::remove_dir_all(folder);
             }
         });
     }
 
-    /// Requests the key without delaying the start: processes that need it wait for it.
+    /// Requests the key without delaying the start: processes that need the key wait for it.
     fn request_key(&self, order: &Order) {
         if order.negotiates.is_some() {
             self.setup.keys.want(order.job, order.run, &order.launch.owner);
@@ -471,7 +471,7 @@ impl Node {
         self.shares.insert(share);
     }
 
-    /// Attaches a supervisor of an earlier agent. Returns false if the connection cannot be used.
+    /// Attaches a supervisor started by an earlier agent. Returns false if the connection cannot be used.
     fn adopt(&mut self, name: &str, job: JobId, run: Run) -> bool {
         let Some(Recovered { entry: Some(entry), stream: Some(stream), remains: _, n_steps: _ }) =
             self.found.remove(&(job, run))

@@ -1,4 +1,4 @@
-//! Runs one command inside a job on this node and carries its streams.
+//! Runs one command inside a job on this node and forwards its streams.
 
 use tokio::sync::mpsc;
 
@@ -29,7 +29,7 @@ pub struct Command {
     pub from: mpsc::Receiver<FromCommand>,
 }
 
-/// The most pieces that wait in each direction.
+/// The most pieces queued in each direction.
 pub const MAX_PIECES: usize = 8;
 
 /// Starts a command under the share's supervisor.
@@ -42,7 +42,7 @@ pub fn start(share: &Share, command: String) -> Command {
 
 async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
     let stream = share.new_streams();
-    // The first node of a job may be faster than this one, and send its request before the order to start arrives.
+    // The first node of a job may be faster than this one, so its request may arrive before the order to start.
     let supervisor = tokio::select! {
         supervisor = share.wait_for_supervisor() => supervisor,
         () = output.closed() => return,

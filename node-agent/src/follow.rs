@@ -1,4 +1,4 @@
-//! Sends the streams of a job's tasks from the spool to followers, and passes on their input.
+//! Sends the streams of a job's tasks from the spool to followers, and forwards their input.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +45,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
     };
     let input = tokio::spawn(forward_input(share.clone(), receiver));
     if let Err(error) = send_streams(&share, &order, &mut sender, watches).await {
-        // A follower that does not read may come back any number of times.
+        // A follower that does not read may return any number of times.
         match &error {
             FollowError::Link(_) => tracing::debug!(%job, %error, "a follower has left"),
             FollowError::Read { .. } | FollowError::Result { .. } => {
@@ -103,7 +103,7 @@ fn read_manifest(share: &Share) -> Result<Option<OutputManifest>, FollowError> {
     found.map_err(|source| FollowError::Result { path: spool::result_path(share.entry_dir()), source })
 }
 
-/// Returns which parts of the streams were missing.
+/// Returns the missing parts of the streams.
 fn missing(streams: &[SpoolFile], written: &OutputManifest) -> Option<Spooled> {
     let mut lost: Vec<(Offset, String)> = streams.iter().filter_map(|stream| stream.lost(written)).collect();
     let mut reason = lost.first().map(|(_, reason)| reason.clone());
@@ -115,7 +115,7 @@ fn missing(streams: &[SpoolFile], written: &OutputManifest) -> Option<Spooled> {
     Some(Spooled::Missing { reason: reason?, from })
 }
 
-/// Watches the entry as soon as the supervisor has made it.
+/// Watches the entry as soon as the supervisor has created it.
 async fn watch_entry(share: &Share, watches: &Watches) -> Result<Watch, FollowError> {
     loop {
         let changed = share.changed();
@@ -130,7 +130,7 @@ async fn watch_entry(share: &Share, watches: &Watches) -> Result<Watch, FollowEr
     }
 }
 
-/// One file of the spool and how far it is sent.
+/// A file of the spool, and how much of it was sent.
 struct SpoolFile {
     path: PathBuf,
     file: Option<File>,
@@ -139,7 +139,7 @@ struct SpoolFile {
     is_read: bool,
 }
 
-/// Adds the streams of spawned tasks, which have them as soon as they are started.
+/// Adds the streams of spawned tasks, which exist once the tasks are started.
 fn add_spawned(streams: &mut Vec<SpoolFile>, share: &Share, follow: &FollowOrder) {
     let known = |task: u32| streams.iter().any(|stream| stream.next.task == task);
     let found = spool::stream_tasks(share.entry_dir());
@@ -161,7 +161,7 @@ fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
     tasks.flat_map(|task| both(share, follow, task)).collect()
 }
 
-/// Returns the streams of one task, from the follower's offsets on.
+/// Returns both streams of one task, from the follower's offsets on.
 fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
     let node_idx = share.order().node_idx;
     [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| {
@@ -200,13 +200,13 @@ impl SpoolFile {
         Ok((n_read > 0).then_some(chunk))
     }
 
-    /// Returns the position up to which the file was sent.
+    /// Returns the offset up to which the file was sent.
     fn place(&self) -> Offset {
         let Chunk { node_idx, task, stream, offset, bytes: _ } = self.next;
         Offset { node_idx, task, stream, offset }
     }
 
-    /// Returns the position from which data is missing, and why, once everything that exists was sent.
+    /// Returns the offset from which data is missing, and why, once everything that exists was sent.
     fn lost(&self, written: &OutputManifest) -> Option<(Offset, String)> {
         let written = written.stream(self.next.task, self.next.stream == Stream::Err)?;
         let path = self.path.display();
@@ -235,7 +235,7 @@ impl SpoolFile {
     }
 }
 
-/// Forwards typed input to task 0, no faster than it is read.
+/// Forwards interactive input to task 0, no faster than the task reads it.
 async fn forward_input(share: Share, mut receiver: Receiver) {
     let holds_task_0 = share.order().node_idx == 0;
     if !holds_task_0 {

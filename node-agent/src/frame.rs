@@ -12,7 +12,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<M> {
     Message(M),
-    /// Bytes of a stream, whose number has been agreed on in messages. No bytes: the stream has ended.
+    /// Bytes of a stream, whose number has been agreed on in messages. An empty piece means that the stream has ended.
     Bytes {
         stream: u64,
         bytes: Vec<u8>,
@@ -106,7 +106,7 @@ impl Decoder {
         self.start += HEAD + length;
         if self.start == self.buffer.len() {
             self.buffer.clear();
-            // The memory of one large script must not be kept forever.
+            // Do not keep the memory of one large script forever.
             self.buffer.shrink_to(16 << 10);
             self.start = 0;
         }

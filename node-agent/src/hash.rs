@@ -1,4 +1,4 @@
-//! A hash for names that is the same in every version of this program.
+//! A hash for names that is stable across versions of this program.
 
 /// Returns the FNV-1a hash, 32 bits. A later version of this program must find the same names, which the standard
 /// library's hashes do not guarantee.

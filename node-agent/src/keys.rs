@@ -1,7 +1,7 @@
 //! Keys and certificates for the processes of jobs that negotiate: requested, placed, renewed and removed.
 //!
 //! Each execution of a job has one key on each of its nodes, in a directory of its own that only its user can read. It
-//! is made concurrently with the start of the job, which does not wait for it; processes that need it wait.
+//! is created while the job starts, which does not wait for it; processes that need the key wait.
 
 mod place;
 
@@ -49,7 +49,7 @@ struct Wanted {
 
 #[derive(Debug)]
 enum Stage {
-    /// To be requested from then on.
+    /// To be requested from that instant on.
     Due(Instant),
     Asked {
         seq: u64,
@@ -66,7 +66,7 @@ pub struct Request {
     pub csr: Vec<u8>,
 }
 
-/// The most requests without an answer: the server refuses more than some hundreds of one agent.
+/// The most unanswered requests: the server refuses more than a few hundred from one agent.
 const MAX_ASKED: usize = 64;
 
 impl Keys {
@@ -79,7 +79,7 @@ impl Keys {
         self.0.dirs.dir(job, run)
     }
 
-    /// Requests the key of an execution whose processes may negotiate. Changes nothing if it is known already.
+    /// Requests the key of an execution whose processes may negotiate. Does nothing if the key is known already.
     pub fn want(&self, job: JobId, run: Run, owner: &Owner) {
         let wanted = || Wanted {
             owner: owner.clone(),
@@ -90,7 +90,7 @@ impl Keys {
         self.0.changed.notify_one();
     }
 
-    /// Forgets the key of an execution that has ended here. Returns whether it is to be [removed](Keys::remove).
+    /// Forgets the key of an execution that has ended here. Returns whether to [remove](Keys::remove) it.
     #[must_use]
     pub fn forget(&self, job: JobId, run: Run) -> bool {
         self.state().wanted.remove(&(job, run)).is_some()
@@ -114,7 +114,7 @@ impl Keys {
         self.0.dirs.keep_only(&wanted);
     }
 
-    /// Repeats the requests of the last connection, which are not answered any more.
+    /// Repeats the requests of the last connection, which will not be answered any more.
     pub fn link_up(&self) {
         for wanted in self.state().wanted.values_mut() {
             if let Stage::Asked { .. } = wanted.stage {
@@ -187,7 +187,7 @@ impl Keys {
         self.remove_unwanted(job, run);
     }
 
-    /// Takes the request of that number. It is repeated after a while unless the answer was good.
+    /// Takes the request of this number. It is repeated after a while unless the answer was usable.
     fn take_asked(&self, seq: u64) -> Option<(JobId, Run, Owner, Box<NewKey>)> {
         let mut state = self.state();
         let is_it = |wanted: &Wanted| matches!(wanted.stage, Stage::Asked { seq: asked, .. } if asked == seq);
@@ -219,7 +219,7 @@ impl Keys {
 
 enum NextRequest {
     Ready(Box<Request>),
-    /// Nothing to request before then; `None`: nothing at all.
+    /// Nothing to request before this instant; `None` for nothing at all.
     Wait(Option<Instant>),
 }
 
@@ -227,7 +227,7 @@ impl State {
     fn take_due(&mut self) -> NextRequest {
         let n_asked = self.wanted.values().filter(|wanted| matches!(wanted.stage, Stage::Asked { .. })).count();
         if n_asked >= MAX_ASKED {
-            // An answer notifies.
+            // An answer triggers a notification.
             return NextRequest::Wait(None);
         }
         let due = |wanted: &Wanted| match wanted.stage {
@@ -265,7 +265,8 @@ impl From<Request> for ToServer {
     }
 }
 
-/// Returns the time until renewal: a third of the certificate's lifetime is left in case the server is away.
+/// Returns the time until renewal, which leaves a third of the certificate's lifetime in case the server is
+/// unreachable.
 fn until_renewal(credentials: &Credentials) -> Duration {
     let life = credentials.expires().since(credentials.issued()).to_std();
     let renewal = (life * 2 / 3).saturating_sub(now().since(credentials.issued()).to_std());

@@ -39,7 +39,7 @@ fn kill_until_gone(cgroup: &Cgroup, mark: Option<&str>) -> usize {
     n_left
 }
 
-/// Ends everything of an execution whose supervisor is gone, and writes the result that its end was not seen.
+/// Ends everything of an execution whose supervisor has vanished, and writes the result that its end was not observed.
 pub fn end_leftovers(entry_dir: &Path, job: JobId, run: Run, why: LostReason) -> JobReport {
     let mut n_left = 0;
     if let Ok(entry) = spool::read_entry(entry_dir)
@@ -57,7 +57,7 @@ pub fn end_leftovers(entry_dir: &Path, job: JobId, run: Run, why: LostReason) ->
     report
 }
 
-/// Removes a cgroup that its supervisor has left; processes still in it are killed.
+/// Removes a cgroup left by its supervisor; kills processes that are still in it.
 pub fn clear(cgroup: &Cgroup) {
     if cgroup.remove().is_ok() {
         return;
@@ -77,8 +77,8 @@ pub fn clear_all(parent: &Parent, alive: &[String]) {
     }
 }
 
-/// Removes the cgroups that the end of an agent leaves empty; those of jobs are busy and stay. Idle supervisors end
-/// when the connection closes, which takes a moment: this waits for all of them if no job is running.
+/// Removes the cgroups that the end of an agent leaves empty; those of jobs are busy and stay. Idle supervisors exit
+/// shortly after the connection closes: this waits for all of them if no job is running.
 pub async fn clear_idle(parent: &Parent, has_jobs: bool) {
     let patience = if has_jobs { Duration::from_millis(100) } else { Duration::from_secs(3) };
     let mut pause = Duration::from_millis(1);

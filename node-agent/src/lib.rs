@@ -1,6 +1,6 @@
 //! One node of a cluster: describes it, starts and ends the jobs that the server desires, and reports their state.
 //!
-//! The decisions are [`rms_core::NodeLoop`]'s. This crate does the blocking work: processes in cgroups, sockets, files.
+//! [`rms_core::NodeLoop`] makes the decisions. This crate does the blocking work: processes in cgroups, sockets, files.
 
 pub mod address;
 pub mod cgroup;

@@ -38,20 +38,20 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// The most callers served at a time, and of these the most of one user. They are processes of jobs, because others
-/// are rejected at once.
+/// The most callers served at a time, and the most of one user. They are processes of jobs, because others are rejected
+/// at once.
 const MAX_CALLERS: usize = 1024;
 const MAX_CALLERS_OF_USER: usize = 512;
-/// A caller that sends no request in this time loses its slot.
+/// A caller that sends no request within this time loses its slot.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most bytes of a request. The largest is a step with its environment and arguments, for which the kernel has 2
-/// MiB, as a submission has; quotes and ends of lines take twice their size in JSON.
+/// The most bytes of a request. The largest is a step with its environment and arguments, for which the kernel allows 2
+/// MiB, as a submission does; quotes and newlines take twice their size in JSON.
 const MAX_CALL_BYTES: usize = 2 * MAX_ENVIRONMENT_BYTES;
-/// The most bytes of all requests of one user: they are kept in the agent's memory for as long as steps run.
+/// The most bytes of all requests of one user: they stay in the agent's memory for as long as steps run.
 const MAX_CALL_BYTES_OF_USER: usize = 32 << 20;
 /// The most bytes of input that may wait for the rest of their frame: callers send pieces of 16 KiB.
 const MAX_INPUT_BYTES: usize = 32 << 10;
-/// The pause before accepting again when there are no file descriptors. No event tells when some are free again.
+/// The pause before accepting again when there are no file descriptors. No event says when some are free again.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves callers until the agent ends.
@@ -74,7 +74,7 @@ pub async fn serve(listener: UnixListener, shares: Shares, peers: Peers, keys: K
     }
 }
 
-/// Counts what the callers of each user hold.
+/// Counts the resources held by the callers of each user.
 #[derive(Debug, Default)]
 struct Callers(Mutex<HashMap<Uid, Held>>);
 
@@ -84,7 +84,7 @@ struct Held {
     n_call_bytes: usize,
 }
 
-/// The place of one caller, until it is dropped.
+/// The slot of one caller, released on drop.
 #[derive(Debug)]
 struct Place {
     callers: Arc<Callers>,
@@ -97,10 +97,10 @@ impl Callers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a place for one more caller of this user.
+    /// Returns a slot for one more caller of this user.
     ///
     /// # Errors
-    /// The user, or all users together, have as many as they may have.
+    /// The user, or all users together, have reached their limit.
     fn place(self: &Arc<Self>, user: Uid) -> Result<Place, String> {
         let mut users = self.users();
         let n_callers: usize = users.values().map(|held| held.n_callers).sum();
@@ -120,7 +120,7 @@ impl Callers {
 }
 
 impl Place {
-    /// Notes that `n_bytes` of the caller's request have come.
+    /// Records that `n_bytes` of the caller's request have arrived.
     ///
     /// # Errors
     /// The request, or those of the user together, are too large.
@@ -152,17 +152,17 @@ impl Drop for Place {
     }
 }
 
-/// Returns the caller's share and its place among the callers.
+/// Returns the caller's share and its slot among the callers.
 ///
 /// # Errors
-/// The caller belongs to no job here, or there is no place.
+/// The caller belongs to no job here, or there is no slot.
 fn admit(stream: &UnixStream, shares: &Shares, callers: &Arc<Callers>) -> Result<(Share, Place), String> {
     let peer = stream.peer_cred().map_err(|error| format!("cannot identify the caller: {error}"))?;
     Ok((caller_share(peer, shares)?, callers.place(Uid::from_raw(peer.uid()))?))
 }
 
 /// Rejects a caller. Any process on the node may connect, so a caller that belongs to no job, or for which there is no
-/// place, gets an error at once, without a wait for its request and without keeping a file descriptor.
+/// slot, gets an error at once, without a wait for its request and without keeping a file descriptor.
 fn reject(stream: &UnixStream, reason: String) {
     tracing::debug!(reason, "rejected a caller");
     let _caller_left = stream.try_write(&frame::message(&CommandEnd::Failed { reason }));
@@ -210,7 +210,8 @@ async fn serve_caller(stream: UnixStream, share: Share, mut place: Place, peers:
     }
 }
 
-/// Returns the share that the caller is a process of. The kernel identifies the caller, and the process tree its job.
+/// Returns the share to which the caller belongs. The kernel identifies the caller; the process tree identifies its
+/// job.
 fn caller_share(peer: UCred, shares: &Shares) -> Result<Share, String> {
     let mut ancestor = peer.pid().map(Pid::from_raw);
     let running = shares.all();
@@ -226,11 +227,11 @@ fn caller_share(peer: UCred, shares: &Shares) -> Result<Share, String> {
     Err("only processes of a job on this node are served here".to_owned())
 }
 
-/// Requests the key of a job if that was not done before; the caller waits for its files.
+/// Requests the key of a job unless that was done already; the caller waits for its files.
 fn credentials(share: &Share, keys: &Keys, server: String) -> CommandEnd {
     let (job, run) = (share.job(), share.run());
     keys.want(job, run, &share.order().launch.owner);
-    // If the share had ended before, the key would never be removed.
+    // If the share had ended already, the key would never be removed.
     if share.has_ended() {
         if keys.forget(job, run) {
             let keys = keys.clone();
@@ -241,7 +242,7 @@ fn credentials(share: &Share, keys: &Keys, server: String) -> CommandEnd {
     CommandEnd::Credentials { dir: keys.dir(job, run), server }
 }
 
-/// Reads the request; none if the caller is gone or sends something else.
+/// Reads the request; `None` if the caller has left or sends something else.
 ///
 /// # Errors
 /// The request is too large.
@@ -293,13 +294,13 @@ async fn forward_input(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::
                 return;
             }
         }
-        // Each frame is passed on before more is read, so a caller waits for the command that reads its input. One that
-        // sends a longer frame is not `rms-rsh`.
+        // Each frame is forwarded before more is read, so a caller waits for the command that reads its input. A caller
+        // that sends a longer frame is not `rms-rsh`.
         if decoder.n_waiting() > MAX_INPUT_BYTES {
             return;
         }
         match read.read(&mut piece).await {
-            // The caller is gone; dropping `to` abandons the command.
+            // The caller has left; dropping `to` abandons the command.
             Ok(0) | Err(_) => return,
             Ok(n) => decoder.push(&piece[..n]),
         }
@@ -372,7 +373,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(5);
 
-    /// Returns the agent's answer, empty if it has closed the connection without one.
+    /// Returns the agent's answer; empty if the agent closed the connection without one.
     async fn answer(caller: &mut UnixStream) -> String {
         let mut answer = Vec::new();
         let read = tokio::time::timeout(SOON, caller.read_to_end(&mut answer)).await;

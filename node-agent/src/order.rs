@@ -24,7 +24,7 @@ pub struct Order {
     pub launch: Arc<Launch>,
     /// The index of this node in [`Launch::nodes`].
     pub node_idx: u32,
-    /// The CPUs of every process of the job; absent: all CPUs.
+    /// The CPUs of every process of the job; absent for all CPUs.
     pub mask: Option<BTreeSet<u32>>,
     /// Where `rms-rsh` reaches the agent.
     pub agent_socket: PathBuf,
@@ -34,18 +34,19 @@ pub struct Order {
     pub mark: String,
     /// Where processes of the job find the credentials to negotiate, if they may.
     pub negotiates: Option<Negotiates>,
-    /// The directory with `srun`, if `rms` is installed beside the agent.
+    /// The directory with `srun`, if `rms` is installed next to the agent.
     pub aliases: Option<PathBuf>,
     /// The CPUs of a job that shares the node, core by core, one list per package.
     #[serde(default)]
     pub packages: Vec<Vec<u32>>,
-    /// The job's devices on a node that it shares; absent: all.
+    /// The job's devices on a node that it shares; absent for all.
     #[serde(default)]
     pub devices: Option<OwnDevices>,
     /// The library with which OpenMP programs follow the CPUs of their job, if it is installed.
     #[serde(default)]
     pub malleable_library: Option<PathBuf>,
-    /// How long to wait before CPUs are taken from processes that have not acknowledged the loss; absent: the default.
+    /// How long to wait before CPUs are taken from processes that have not acknowledged the loss; absent for the
+    /// default.
     #[serde(default)]
     pub shrink_patience: Option<Span>,
 }
@@ -57,14 +58,14 @@ pub struct OwnDevices {
     pub gpus: Vec<u32>,
     /// The device files of other jobs, which are closed to this one.
     pub closed: BTreeSet<DeviceNumber>,
-    /// The kernel shows the job's programs no other GPUs, so that theirs are numbered from 0.
+    /// The kernel shows no other GPUs to the job's programs, so that theirs are numbered from 0.
     pub is_alone: bool,
 }
 
 /// How the processes of a job reach the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Negotiates {
-    /// The directory where the key of the processes will be.
+    /// The directory where the processes' key will be placed.
     pub credentials: PathBuf,
     /// `host:port`.
     pub server: String,
@@ -81,7 +82,7 @@ impl Order {
         self.launch.nodes.get(self.node_idx as usize)
     }
 
-    /// Returns the memory limit of the job here; 0: none.
+    /// Returns the memory limit of the job here; 0 for none.
     pub fn memory(&self) -> Mebibytes {
         let granted = self.place().and_then(|place| place.grant.as_ref()).map(|grant| grant.memory);
         granted.unwrap_or(self.launch.memory)
@@ -131,7 +132,7 @@ pub enum ToSupervisor {
     Signal {
         signal: i32,
     },
-    /// The server has the result. `keep`: a client may still read the streams.
+    /// The server has the result. With `keep`, a client may still read the streams.
     Forget {
         keep: bool,
     },
@@ -141,7 +142,7 @@ pub enum ToSupervisor {
     ExecAbandon {
         stream: u64,
     },
-    /// `n_bytes` of a stream were passed on.
+    /// `n_bytes` of a stream were forwarded.
     Taken {
         stream: u64,
         n_bytes: u64,
@@ -151,7 +152,7 @@ pub enum ToSupervisor {
         node: JobNode,
         frame: HubFrame,
     },
-    /// The connection to the hub was made (again): unanswered messages are to be sent again.
+    /// The connection to the hub was (re)established: send unanswered messages again.
     PmiLinked,
     /// The answer to [`FromSupervisor::AskGrowth`].
     Growth {
@@ -165,7 +166,8 @@ pub enum ToSupervisor {
         stream: u64,
         signal: i32,
     },
-    /// Sends TERM to the tasks of a step, and KILL after its grace time. `silent`: no client listens to them any more.
+    /// Sends TERM to the tasks of a step, and KILL after its grace time. With `silent`, no client listens to them any
+    /// more.
     StepEnd {
         stream: u64,
         silent: bool,
@@ -175,15 +177,15 @@ pub enum ToSupervisor {
         stream: u64,
         frame: Down,
     },
-    /// The disk of the spool has no room: what the job writes there may be lost.
+    /// The disk of the spool is full: what the job writes there may be lost.
     SpoolFull,
 }
 
-/// The tasks that a step has on this node.
+/// The tasks of a step on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepOrder {
-    /// The first stream of the step's block: those of task `n` are [`STREAMS_PER_EXEC`] streams from `stream + n *
-    /// STREAMS_PER_EXEC` on, as for a command.
+    /// The first stream of the step's block: task `n` has [`STREAMS_PER_EXEC`] streams from `stream + n *
+    /// STREAMS_PER_EXEC` on, as a command has.
     pub stream: u64,
     pub part: StepPart,
 }
@@ -201,7 +203,7 @@ pub struct ExecOrder {
 pub enum FromSupervisor {
     /// Ready for an order; sent on connecting and after each job.
     Idle,
-    /// The first message on connecting if there is a job, and each change after that.
+    /// The first message on connecting if there is a job; after that, each change.
     Job(JobReport),
     /// The start failed because of the node; the report follows.
     Fault {
@@ -237,8 +239,8 @@ pub enum FromSupervisor {
         node: JobNode,
         frame: HubFrame,
     },
-    /// From node 0: there is no room for ranks that are to be started. At most one such request is open; it is repeated
-    /// under its number to an agent that has not received it.
+    /// From the first node: there is no room for ranks that are to be started. At most one such request is open; it is
+    /// repeated under its number to an agent that has not received it.
     AskGrowth {
         seq: u64,
         /// How many more nodes are requested.
@@ -246,7 +248,7 @@ pub enum FromSupervisor {
         /// The job cannot use fewer nodes.
         least: u32,
     },
-    /// One of `code` and `signal` is set.
+    /// Exactly one of `code` and `signal` is set.
     StepTaskEnded {
         stream: u64,
         task: u32,
@@ -267,7 +269,7 @@ pub enum FromSupervisor {
     StepDone {
         stream: u64,
     },
-    /// Nothing of a step runs here.
+    /// No part of a step runs here.
     StepFailed {
         stream: u64,
         reason: String,
@@ -285,7 +287,7 @@ pub const STREAMS_PER_EXEC: u64 = 4;
 pub const STREAMS_PER_STEP: u64 = 1 << 32;
 /// The most bytes that a sender has in flight in each stream.
 pub const WINDOW: u64 = 256 << 10;
-/// Returns what a piece takes of a window, even if it is short: a queue holds the pieces of whole windows.
+/// Returns how much of a window a piece takes, even if it is short: a queue holds the pieces of whole windows.
 pub fn cost(n_bytes: u64) -> u64 {
     n_bytes.max(WINDOW / MAX_PIECES_PER_WINDOW)
 }
@@ -297,7 +299,7 @@ pub mod tests {
 
     use super::*;
 
-    /// A node with one task on one CPU.
+    /// Returns a node with one task on one CPU.
     pub fn node(name: &str) -> LaunchNode {
         LaunchNode {
             node: NodeId(1),

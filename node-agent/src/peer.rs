@@ -45,7 +45,7 @@ pub enum PeerError {
     Link { node: String, source: LinkError },
 }
 
-/// Capacity of the queues of frames between hub and nodes: a node has few in flight. If a queue is full, the link's
+/// The capacity of the queues of frames between hub and nodes: a node has few in flight. If a queue is full, the link's
 /// receiver waits.
 const MAX_FRAMES: usize = 1024;
 
@@ -148,7 +148,7 @@ impl Peers {
         }
     }
 
-    /// Serves the PMI frames of another node, as the agent of node 0.
+    /// Serves the PMI frames of another node, as the agent of the first node.
     async fn serve_pmi(&self, peer: &str, job: JobId, run: Run, mut channel: Channel) {
         let Ok(Some(PmiUp::Init { joined, n_local: _ })) = channel.recv().await else { return };
         let node = JobNode { node: peer.to_owned(), joined };
@@ -283,11 +283,11 @@ impl PeerTransport for Peers {
         match frame {
             HubFrame::Up(up) => {
                 let sender = self.hub_sender(share);
-                // Full or broken: the channel is opened again, and everything unanswered repeated.
+                // Full or broken: the channel is opened again, and everything unanswered is repeated.
                 let _repeated_later = sender.try_send(up);
             }
             HubFrame::Down(down) => {
-                // A node without a channel asks again when it has one.
+                // A node without a channel asks again once it has one.
                 let _asked_again = share.node(node).map(|sender| sender.try_send(down));
             }
         }
@@ -311,7 +311,7 @@ async fn serve_command(channel: Channel, command: Command) {
                     | PeerExec::Exit { .. }
                     | PeerExec::Failed { .. },
                 )) => continue,
-                // The caller is gone, so the command is abandoned.
+                // The caller has left, so the command is abandoned.
                 Ok(None) | Err(_) => return,
             };
             if to.send(piece).await.is_err() {

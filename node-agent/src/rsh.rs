@@ -27,7 +27,7 @@ pub struct StepRequest {
     pub environment: Vec<(String, String)>,
     pub cwd: String,
     pub umask: u32,
-    /// The least and the most nodes; absent: as many as the tasks need.
+    /// The minimum and maximum number of nodes; absent for as many as the tasks need.
     pub nodes: Option<(u32, u32)>,
     pub tasks: Option<u32>,
     pub tasks_per_node: Option<u32>,
@@ -35,7 +35,7 @@ pub struct StepRequest {
     /// Nodes that the step must include; `excluded` are nodes that it must not use.
     pub named: Vec<String>,
     pub excluded: Vec<String>,
-    /// The first node of the job that the step uses; earlier ones are skipped.
+    /// The index of the first node of the job that the step may use; earlier ones are skipped.
     pub first_node: u32,
     /// More tasks than CPUs are intended.
     pub overcommit: bool,
@@ -55,7 +55,7 @@ pub enum Input {
     All,
 }
 
-/// A message from the caller of a step while it runs. The agent answers each with some frame, at once.
+/// A message from the caller of a running step. The agent answers each with some frame, at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Say {
     Signal {
@@ -75,7 +75,7 @@ pub struct Request {
     pub command: String,
 }
 
-/// The last frame; before it come bytes of [`STDOUT`] and [`STDERR`].
+/// The messages to the caller. Bytes of [`STDOUT`] and [`STDERR`] come before the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommandEnd {
     Ended {
@@ -92,14 +92,14 @@ pub enum CommandEnd {
         nodes: Vec<String>,
         tasks: Vec<u32>,
     },
-    /// A task of a step has ended: one of code and signal is set.
+    /// A task of a step has ended; exactly one of code and signal is set.
     TaskEnded {
         task: u32,
         node: String,
         code: Option<i32>,
         signal: Option<i32>,
     },
-    /// `n_bytes` of the input have been read by all tasks that read it; none if this only answers a [`Say`].
+    /// `n_bytes` of the input have been read by all tasks that read it; 0 if this only answers a [`Say`].
     Taken {
         n_bytes: u64,
     },
@@ -126,7 +126,7 @@ pub const STDERR: u64 = 2;
 pub const SOCKET_VARIABLE: &str = "RMS_AGENT_SOCKET";
 /// The exit code if nothing could be run, as with ssh.
 pub const EXIT_FAILED: i32 = 255;
-/// The exit code if a step was lost, or could not be started.
+/// The exit code if a step was lost or could not be started.
 pub const EXIT_LOST: i32 = 125;
 /// The most bytes of input that a caller may have in flight.
 pub const INPUT_WINDOW: u64 = crate::order::WINDOW;

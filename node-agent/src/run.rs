@@ -35,11 +35,11 @@ use crate::uplink::Uplink;
 use crate::watch::Watches;
 use crate::{cgroup, leftovers, local, topology};
 
-/// Capacity of the queue of events for the node's task. If it is full, senders wait.
+/// The capacity of the queue of events for the node's task. If it is full, senders wait.
 const MAX_EVENTS: usize = 256;
-/// Threads beside the agent's main one; each exists only while it has work, and some seconds longer.
+/// The most threads in addition to the agent's main one; each exists only while it has work, and a few seconds longer.
 const MAX_THREADS: usize = 64;
-/// How long to wait at most for peers to learn of the end, and for queued work.
+/// How long to wait at most for peers to be notified of the end, and for queued work.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Runs an agent. Its jobs continue when it ends.
@@ -97,7 +97,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // For server names, which are resolved in a thread, and for queued work: an item that hangs keeps its thread.
+        // For server names, which are resolved in a thread, and for queued work: an item that hangs blocks its thread.
         .max_blocking_threads(MAX_THREADS)
         .build()
         .context("cannot start the runtime")?;
@@ -119,8 +119,8 @@ fn remember(file: &Path, setup: &Setup, shares: &Shares) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Returns the resources that the kernel does not enforce here, and logs them once: names of
-/// `rms_model::resources::ENFORCEABLE`.
+/// Returns the resources that the kernel does not enforce here, by the names of `rms_model::resources::ENFORCEABLE`,
+/// and logs them once.
 fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
     let devices = match cgroups.closes_devices() {
         _ if devices.0.is_empty() => Ok(()),
@@ -142,7 +142,7 @@ fn unenforced(cgroups: &Parent, devices: &DeviceFiles) -> BTreeSet<String> {
     said.map(|(what, ..)| what.to_owned()).collect()
 }
 
-/// Makes this agent's cgroups, and removes those of dead agents.
+/// Creates this agent's cgroups, and removes those of dead agents.
 fn claim_cgroups(
     config: &Config,
     instance: &str,
@@ -156,11 +156,11 @@ fn claim_cgroups(
                 cgroups.remove_stale();
                 return Ok((cgroups, Some(claim)));
             }
-            // Another starting agent has removed them before they were claimed.
+            // Another agent that is starting has removed them before they were claimed.
             Ok(None) => {}
             Err(error) => {
-                // If this agent's cgroups cannot be locked, no agent's are locked here, so none of theirs may be
-                // removed.
+                // If this agent's cgroups cannot be locked, neither can those of other agents here, so none of them may
+                // be removed.
                 tracing::warn!(%error, "cannot lock the cgroups; those of dead agents stay");
                 return Ok((cgroups, None));
             }
@@ -223,11 +223,11 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     Ok(())
 }
 
-/// Returns any port of IPv6 if the server has such an address, else of IPv4.
+/// Returns any IPv6 port if the server has such an address, else any IPv4 port.
 async fn default_listen(server: &str) -> SocketAddr {
     match resolve(server).await {
         Ok(server) => any_port(&server),
-        // The name may be known later; if it is one of IPv6 then, the error of connecting says what to set.
+        // The name may be resolvable later; if it is then an IPv6 name, the error of connecting says what to set.
         Err(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
     }
 }
@@ -292,7 +292,7 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
     }
 }
 
-/// Redeems a token, and writes what it says about the server and the cluster to the configuration file.
+/// Redeems a token, and writes its information on the server and the cluster to the configuration file.
 ///
 /// # Errors
 /// The token is not valid, or the directory cannot be written.
@@ -323,7 +323,7 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     let text = toml::to_string(&written).context("cannot serialize the configuration")?;
     std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     rms_wire::end_join(&credentials)?;
-    // A running agent with an older certificate is cut off now, and takes up this one.
+    // A running agent with an older certificate is cut off now, and adopts this one.
     runtime.block_on(rms_wire::come_with(address, &joined.credentials));
     println!("joined as {}; start it with: node-agent run --dir {}", identity.name, dir.display());
     Ok(())

@@ -32,16 +32,16 @@ pub enum SeatEvent {
     SpawnerGone,
 }
 
-/// The queue of those events. If it is full, reading from the sockets waits, and their senders with it.
+/// The queue of those events. If it is full, reading from the sockets waits, and so do their senders.
 pub type Events = mpsc::Sender<SeatEvent>;
 
-/// The most frames that wait for one supervisor.
+/// The most frames queued for one supervisor.
 const MAX_QUEUED: usize = 256;
 
-/// Takes over the connection to a supervisor; its messages become events.
+/// Attaches the connection to a supervisor; its messages become events.
 ///
 /// # Errors
-/// The socket cannot be watched.
+/// The socket cannot be registered with the runtime.
 pub fn attach(stream: StdUnixStream, seat: String, events: Events) -> io::Result<ToSeat> {
     stream.set_nonblocking(true)?;
     let stream = UnixStream::from_std(stream)?;
@@ -90,10 +90,10 @@ async fn serve(stream: UnixStream, seat: String, mut queue: mpsc::Receiver<Vec<u
     let _agent_ends = events.send(SeatEvent::Closed { seat }).await;
 }
 
-/// Takes over the connection to the spawner.
+/// Attaches the connection to the spawner.
 ///
 /// # Errors
-/// The socket cannot be watched.
+/// The socket cannot be registered with the runtime.
 pub fn attach_spawner(stream: StdUnixStream, events: Events) -> io::Result<ToSeat> {
     stream.set_nonblocking(true)?;
     let (mut read, mut write) = UnixStream::from_std(stream)?.into_split();

@@ -1,4 +1,4 @@
-//! The agent's settings that are fixed from its start on.
+//! The agent's settings that are fixed at its start.
 
 use std::fs;
 use std::io;
@@ -33,8 +33,8 @@ pub struct Setup {
     /// The CPUs of every job that has the whole node; `None` if no CPU is reserved and no cpuset confines jobs.
     pub mask: Option<CpuSet>,
     pub cores: Cores,
-    /// The node's resources. `announced` is what the server is told: while jobs run that started when the node had
-    /// more, the larger amount.
+    /// The node's resources. `announced` is what the server is told: the larger amount, while jobs run that started
+    /// when the node had more.
     pub inventory: Inventory,
     pub announced: watch::Sender<Inventory>,
     pub devices: DeviceFiles,
@@ -53,25 +53,25 @@ pub struct Setup {
     pub keys: Keys,
     /// How many idle supervisors are kept ready, so that a job need not wait for a fork.
     pub n_warm: usize,
-    /// Bytes that a job may leave in the spool; absent: a tenth of its disk.
+    /// The bytes that a job may leave in the spool; absent for a tenth of its disk.
     pub spool_quota: Option<u64>,
     /// The resources that the admin wants enforced and that the kernel does not enforce.
     pub missing_enforcement: Vec<String>,
 }
 
-/// Returns the name of an agent's cgroups and of its marks: the node, and a hash of its directory on this machine.
+/// Returns the name of an agent's cgroups and marks: the node's name, and a hash of the agent's directory.
 pub fn instance(name: &str, dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     format!("{name}-{:08x}", fnv1a(dir.as_os_str().as_bytes()))
 }
 
-/// Returns the path of `rms-rsh` if it is installed beside the agent.
+/// Returns the path of `rms-rsh` if it is installed next to the agent.
 pub fn rsh_beside(program: &Path) -> Option<PathBuf> {
     let rsh = program.parent()?.join("rms-rsh");
     rsh.is_file().then_some(rsh)
 }
 
-/// Returns the path of the library for malleable threads if it is installed beside the agent, or in a library
+/// Returns the path of the library for malleable threads if it is installed next to the agent, or in a library
 /// directory.
 pub fn library_near(program: &Path) -> Option<PathBuf> {
     let dir = program.parent()?;
@@ -79,11 +79,11 @@ pub fn library_near(program: &Path) -> Option<PathBuf> {
     places.into_iter().find_map(|place| place.canonicalize().ok())
 }
 
-/// Makes the directory with `srun`, which is `rms` under another name; `None` if `rms` is not installed beside the
-/// agent. Running jobs have it in their `PATH`, so it stays when the agent ends.
+/// Creates the directory with `srun`, which is `rms` under another name; returns `None` if `rms` is not installed
+/// next to the agent. Running jobs have it in their `PATH`, so it stays when the agent ends.
 ///
 /// # Errors
-/// No permission, no space.
+/// No permission, or no space.
 pub fn make_aliases(program: &Path, dir: &Path) -> io::Result<Option<PathBuf>> {
     let Some(rms) = program.parent().map(|dir| dir.join("rms")).filter(|rms| rms.is_file()) else { return Ok(None) };
     fs::create_dir_all(dir)?;
@@ -138,7 +138,7 @@ impl Setup {
             || (order.devices.is_some() && gpus(&devices) != gpus(&order.devices))
     }
 
-    /// Announces the actual resources to the server from now on. Returns false if they were announced already.
+    /// Announces the actual resources to the server. Returns false if they were announced already.
     pub fn announce(&self) -> bool {
         self.announced.send_if_modified(|announced| {
             let is_news = *announced != self.inventory;

@@ -34,18 +34,18 @@ struct State {
     to: Option<ToSeat>,
     supervisor: Option<i32>,
     has_ended: bool,
-    /// Steps that run or wait for callers here.
+    /// Steps that run here or wait for callers.
     n_callers: usize,
     next_stream: u64,
     next_step_stream: u64,
-    /// Steps requested on this node, also before a restart of the agent, and the CPUs of their tasks on each node of
-    /// the job.
+    /// The steps requested on this node, including those before a restart of the agent, and the CPUs of their tasks on
+    /// each node of the job.
     n_steps: u32,
     step_cpus: BTreeMap<String, u32>,
     routes: BTreeMap<u64, mpsc::Sender<StreamEvent>>,
-    /// The sender to the hub on node 0, on other nodes.
+    /// The sender to the hub on the first node; used on other nodes.
     hub: Option<mpsc::Sender<Up>>,
-    /// The senders to the other nodes, on node 0.
+    /// The senders to the other nodes; used on the first node.
     nodes: BTreeMap<JobNode, mpsc::Sender<Down>>,
 }
 
@@ -65,13 +65,13 @@ pub enum StreamEvent {
     Done,
 }
 
-/// Capacity of a listener's queue: the windows of its streams hold fewer pieces than this.
+/// The capacity of a listener's queue: the windows of its streams hold fewer pieces than this.
 const MAX_EVENTS: usize = 256;
 /// The same for the streams of all tasks of a step, of which a node can have many.
 const MAX_STEP_EVENTS: usize = 1 << 22;
 
 impl Share {
-    /// Creates a share for which `n_steps` steps were requested here before.
+    /// Creates a share for which `n_steps` steps were already requested here.
     pub fn new(order: Order, entry_dir: PathBuf, n_steps: u32) -> Share {
         let state = State {
             to: None,
@@ -117,7 +117,7 @@ impl Share {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attaches the supervisor that serves the execution from now on.
+    /// Attaches the supervisor that now serves the execution.
     pub fn attach(&self, to: ToSeat, supervisor: i32) {
         let mut state = self.state();
         state.to = Some(to);
@@ -126,7 +126,7 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
-    /// Detaches the supervisor, which is gone or serves another job; all receivers end.
+    /// Detaches the supervisor, which has exited or serves another job; all receivers end.
     pub fn detach(&self) {
         let mut state = self.state();
         state.to = None;
@@ -138,12 +138,12 @@ impl Share {
         self.0.changed.notify_waiters();
     }
 
-    /// Notes that the processes were started, and that the spool entry exists.
+    /// Records that the processes were started, and that the spool entry exists.
     pub fn begin(&self) {
         self.0.changed.notify_waiters();
     }
 
-    /// Notes that no process of the execution is left.
+    /// Records that no process of the execution is left.
     pub fn end(&self) {
         self.state().has_ended = true;
         self.0.changed.notify_waiters();
@@ -153,7 +153,7 @@ impl Share {
         self.state().has_ended
     }
 
-    /// Returns the supervisor, from which all processes of this execution descend.
+    /// Returns the process id of the supervisor, from which all processes of this execution descend.
     pub fn supervisor(&self) -> Option<i32> {
         self.state().supervisor
     }
@@ -169,7 +169,7 @@ impl Share {
         self.state().to.clone()
     }
 
-    /// Waits for a supervisor; none once the share has ended.
+    /// Waits for a supervisor; `None` once the share has ended.
     pub async fn wait_for_supervisor(&self) -> Option<ToSeat> {
         loop {
             let changed = self.changed();
@@ -199,7 +199,7 @@ impl Share {
         events
     }
 
-    /// Returns the first stream of one more command.
+    /// Returns the first stream of a new command.
     pub fn new_streams(&self) -> u64 {
         let mut state = self.state();
         let stream = state.next_stream;
@@ -207,7 +207,7 @@ impl Share {
         stream
     }
 
-    /// Listens to all streams of one more step; also returns the first stream.
+    /// Listens to all streams of a new step; also returns the first stream.
     pub fn listen_to_step(&self) -> (u64, mpsc::Receiver<StreamEvent>) {
         let (route, events) = mpsc::channel(MAX_STEP_EVENTS);
         let mut state = self.state();
@@ -222,7 +222,7 @@ impl Share {
         self.state().n_steps
     }
 
-    /// Returns a slot for one more caller of a step; `None` if the job has as many as it may have.
+    /// Returns a slot for one more caller of a step; `None` if the job has reached its limit.
     pub fn acquire_step_slot(&self) -> Option<StepSlot> {
         let mut state = self.state();
         let has_room = state.n_callers < MAX_STEPS;
@@ -230,7 +230,7 @@ impl Share {
         has_room.then(|| StepSlot(self.clone()))
     }
 
-    /// Returns the number of one more step that is requested here.
+    /// Returns the number of a new step that is requested here.
     pub fn new_step(&self) -> u32 {
         let node_idx = self.order().node_idx;
         let mut state = self.state();
@@ -246,7 +246,7 @@ impl Share {
         n_steps + node_idx * STEPS_PER_NODE
     }
 
-    /// Calls `decide` with the CPUs that steps use on each node, and counts those of one more step until the guard is
+    /// Calls `decide` with the CPUs that steps use on each node, and counts those of the new step until the guard is
     /// dropped.
     ///
     /// # Errors
@@ -269,12 +269,12 @@ impl Share {
         self.state().routes.remove(&stream);
     }
 
-    /// Passes on bytes from the supervisor.
+    /// Dispatches bytes from the supervisor.
     pub fn receive_bytes(&self, stream: u64, bytes: Vec<u8>) {
         self.dispatch(route(stream), StreamEvent::Bytes { stream, bytes });
     }
 
-    /// Passes on a message of the supervisor, unless it is about the whole job.
+    /// Dispatches a message of the supervisor, unless it is about the whole job.
     pub fn receive(&self, message: FromSupervisor) {
         match message {
             FromSupervisor::Taken { stream, n_bytes } => {
@@ -304,12 +304,12 @@ impl Share {
         let mut state = self.state();
         let is_lost = state.routes.get(&route).is_some_and(|listener| listener.try_send(event).is_err());
         if is_lost {
-            // The listener is gone, or so far behind that its stream is broken: its queue is closed.
+            // The listener has left, or is so far behind that its stream is broken: its queue is closed.
             state.routes.remove(&route);
         }
     }
 
-    /// Returns the sender to the hub; made by `make` if there is none.
+    /// Returns the sender to the hub, created by `make` if there is none.
     pub fn hub(&self, make: impl FnOnce() -> mpsc::Sender<Up>) -> mpsc::Sender<Up> {
         self.state().hub.get_or_insert_with(make).clone()
     }
@@ -324,14 +324,14 @@ impl Share {
     }
 }
 
-/// Returns the first stream of the command or the step that a stream belongs to.
+/// Returns the first stream of the command or step to which a stream belongs.
 fn route(stream: u64) -> u64 {
     let n_streams = if stream >= STREAMS_PER_STEP { STREAMS_PER_STEP } else { STREAMS_PER_EXEC };
     stream - stream % n_streams
 }
 
-/// Steps are numbered in the order in which they are requested; on further nodes of the job, the numbers begin at
-/// multiples of this.
+/// The numbers of steps per node: steps are numbered in the order of their requests, and the numbers of each node of
+/// the job begin at a multiple of this.
 const STEPS_PER_NODE: u32 = 1 << 16;
 
 /// The CPUs that the tasks of a step use.
@@ -341,7 +341,7 @@ pub struct ClaimedCpus {
     cpus: BTreeMap<String, u32>,
 }
 
-/// The slot of one caller, until it is dropped.
+/// The slot of one caller, released on drop.
 #[derive(Debug)]
 pub struct StepSlot(Share);
 
@@ -391,7 +391,7 @@ impl Shares {
         self.shares().get(&(job, run)).cloned()
     }
 
-    /// Waits for the execution; frames from other nodes may arrive before the server's order.
+    /// Waits for the execution: frames from other nodes may arrive before the server's order.
     pub async fn wait_for(&self, job: JobId, run: Run, submitted: Option<Time>) -> Share {
         loop {
             let added = self.0.added.notified();
@@ -425,7 +425,7 @@ pub fn push(to: &ToSeat, frame: Vec<u8>) {
             let to = to.clone();
             tokio::spawn(async move { to.send(frame).await });
         }
-        // The supervisor's end is reported by an event of its own.
+        // The supervisor's end is reported by a separate event.
         Err(mpsc::error::TrySendError::Closed(_)) => {}
     }
 }

@@ -10,7 +10,7 @@ use rms_malleable::LIBRARY;
 use crate::share::Share;
 use crate::supervisor::tree;
 
-/// The runtime whose threads wait by spinning, which on too few CPUs blocks the threads that they wait for.
+/// The runtime whose threads spin while they wait, which on too few CPUs blocks the threads that they wait for.
 const SPINNING: &str = "libgomp";
 
 /// Logs a warning for each such process of the job.
@@ -27,7 +27,7 @@ pub fn warn_of(share: &Share) {
     }
 }
 
-/// Returns the number of threads and of CPUs of such a process. `None`: it is not such a process, or it is gone.
+/// Returns the number of threads and of CPUs of such a process; `None` if it is not such a process, or has ended.
 fn slow_team(process: &Path) -> Option<(usize, usize)> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -41,7 +41,7 @@ fn slow_team(process: &Path) -> Option<(usize, usize)> {
     cannot_follow(process).then_some((n_threads, n_cpus))
 }
 
-/// Returns whether the process uses GCC's OpenMP without the library with which it would follow its CPUs.
+/// Returns whether the process uses GCC's OpenMP without the library that makes it follow its CPUs.
 pub fn cannot_follow(process: &Path) -> bool {
     let maps = fs::read_to_string(process.join("maps"));
     maps.is_ok_and(|maps| maps.contains(SPINNING) && !maps.contains(LIBRARY))

@@ -29,7 +29,7 @@ pub struct SeatOrder {
     pub jobs_dir: PathBuf,
 }
 
-/// The answer: the supervisor's socket can be connected to from now on.
+/// The answer: from now on, the supervisor's socket accepts connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeatMade {
     pub name: String,
@@ -37,14 +37,14 @@ pub struct SeatMade {
     pub made: Result<i32, String>,
 }
 
-/// Starts the spawner and returns the connection to it. The spawner ends when that is closed, and idle supervisors end
-/// with it. The directory is an argument only to be seen in process lists: it shows whose spawner and supervisors these
-/// are.
+/// Starts the spawner and returns the connection to it. The spawner exits when the connection is closed, and idle
+/// supervisors exit with it. The directory is an argument only to appear in process lists: it shows to which agent the
+/// spawner and its supervisors belong.
 ///
-/// The spawner is executed rather than forked, so that an agent with threads can replace one that was killed.
+/// The spawner is executed rather than forked, so that an agent with threads can replace a killed one.
 ///
 /// # Errors
-/// No more processes.
+/// No process can be created.
 pub fn start(program: &Path, dir: &Path) -> io::Result<(UnixStream, Child)> {
     let (agent_end, spawner_end) = UnixStream::pair()?;
     let mut command = Command::new(program);
@@ -59,7 +59,7 @@ pub const SUBCOMMAND: &str = "spawner";
 /// Runs the spawner; standard input is the connection to the agent.
 ///
 /// # Errors
-/// Standard input is no such connection, or the process has threads.
+/// Standard input is not such a connection, or the process has several threads.
 pub fn main() -> io::Result<()> {
     let single = SingleThreaded::check()?;
     let orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -72,7 +72,7 @@ pub fn main() -> io::Result<()> {
 fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
     let _only_cosmetic = prctl::set_name(c"rms-spawner");
     sys::reset_signals();
-    // These signals stop the agent; the spawner ends when the agent has ended.
+    // These signals stop the agent; the spawner exits after the agent.
     let mut mask = nix::sys::signal::SigSet::empty();
     mask.add(Signal::SIGINT);
     mask.add(Signal::SIGTERM);
@@ -122,10 +122,10 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Forked> {
     match single.fork()? {
         ForkResult::Parent { child } => Ok(Forked::Parent(child.as_raw())),
         ForkResult::Child => {
-            // An idle supervisor ends with the spawner, which ends with the agent.
+            // An idle supervisor exits with the spawner, which exits with the agent.
             prctl::set_pdeathsig(Signal::SIGKILL)?;
             if getppid() != spawner {
-                // The spawner has ended before that: nothing knows of this process or would ever end it.
+                // The spawner has already exited: nothing knows of this process or would ever end it.
                 sys::exit_now(0);
             }
             Ok(Forked::Child(Box::new(Seat { name, seats_dir, jobs_dir, cgroup, listener })))

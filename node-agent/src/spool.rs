@@ -21,7 +21,7 @@ pub struct Spool {
     dir: PathBuf,
 }
 
-/// What a later agent needs to know of an execution; written before anything is started.
+/// What a later agent needs to know about an execution; written before anything is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub order: Order,
@@ -44,11 +44,11 @@ pub struct EntryRef<'a> {
 }
 
 impl Spool {
-    /// Makes the directories under the agent's directory. Users must be able to reach their scripts, node files and the
-    /// agent's socket, so the path may be traversed but not listed.
+    /// Creates the directories under the agent's directory. Users must be able to reach their scripts, node files and
+    /// the agent's socket, so the path may be traversed but not listed.
     ///
     /// # Errors
-    /// No permission, no space.
+    /// No permission, or no space.
     pub fn create(agent_dir: &Path) -> io::Result<Spool> {
         fs::create_dir_all(agent_dir)?;
         fs::set_permissions(agent_dir, fs::Permissions::from_mode(0o711))?;
@@ -57,10 +57,10 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Makes the directories that are missing.
+    /// Creates the missing directories.
     ///
     /// # Errors
-    /// As [`create`](Spool::create).
+    /// See [`create`](Spool::create).
     pub fn make(&self) -> io::Result<()> {
         for path in [self.dir.clone(), self.jobs_dir(), self.seats_dir(), self.keys_dir()] {
             fs::create_dir_all(&path)?;
@@ -69,7 +69,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Returns whether the directories exist: someone may have deleted them.
+    /// Returns whether the directories exist: somebody may have deleted them.
     pub fn is_whole(&self) -> bool {
         self.jobs_dir().is_dir() && self.seats_dir().is_dir()
     }
@@ -130,8 +130,8 @@ pub fn parse_entry_name(name: &str) -> Option<(JobId, Run)> {
     Some((JobId(job.parse().ok()?), Run(run.parse().ok()?)))
 }
 
-/// Returns the bytes that the files in a directory and below it take. A job with more than [`MOST_ENTRIES`] files
-/// counts as having exceeded any quota.
+/// Returns the bytes that the files in and below a directory take. A job with more than [`MOST_ENTRIES`] files counts
+/// as having exceeded any quota.
 pub fn bytes_in(dir: &Path) -> u64 {
     let (mut n_bytes, mut n_entries) = (0, 0);
     let mut dirs = vec![dir.to_owned()];
@@ -154,15 +154,15 @@ pub fn bytes_in(dir: &Path) -> u64 {
 
 pub const MOST_ENTRIES: usize = 10_000;
 
-/// Returns a tenth of the disk: what a job may leave in the spool by default.
+/// Returns a tenth of the disk: the default limit for what a job may leave in the spool.
 pub fn share_of_disk(dir: &Path) -> u64 {
     statvfs(dir).map_or(u64::MAX, |disk| disk.blocks() * disk.fragment_size() / 10)
 }
 
-/// Writes a file atomically: it is there as a whole or not at all.
+/// Writes a file atomically: it exists as a whole or not at all.
 ///
 /// # Errors
-/// No space, no permission.
+/// No space, or no permission.
 pub fn write_whole(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let draft = path.with_extension("new");
     let _left_over = fs::remove_file(&draft);
@@ -195,7 +195,7 @@ pub fn result_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("result")
 }
 
-/// The streams that an execution has left, as its supervisor saw them when the last process was gone.
+/// The streams left by an execution, as its supervisor saw them when the last process had ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputManifest {
     /// The disk was full while the job ran, so some of its output may be missing.
@@ -203,7 +203,7 @@ pub struct OutputManifest {
     pub streams: Vec<ManifestEntry>,
 }
 
-/// One stream. Without a size, its file no longer existed.
+/// One stream. It has no size if its file no longer existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestEntry {
     pub task: u32,
@@ -211,7 +211,7 @@ pub struct ManifestEntry {
     pub size: Option<Size>,
 }
 
-/// Size and time of change, which tell whether a file has changed.
+/// Size and modification time, which tell whether a file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     pub n_bytes: u64,
@@ -251,10 +251,10 @@ pub struct ResultRef<'a> {
     pub written: Option<OutputManifest>,
 }
 
-/// Returns the streams that a finished execution has left; `None` if no supervisor saw its end.
+/// Returns the streams that a finished execution has left; `None` if no supervisor observed its end.
 ///
 /// # Errors
-/// As [`read_result`].
+/// See [`read_result`].
 pub fn read_manifest(entry_dir: &Path, job: JobId, run: Run) -> io::Result<Option<OutputManifest>> {
     #[derive(Deserialize)]
     struct Result {
@@ -266,7 +266,7 @@ pub fn read_manifest(entry_dir: &Path, job: JobId, run: Run) -> io::Result<Optio
     Ok(result.written)
 }
 
-/// Returns whether the disk is full for the user that writes. For users other than root, a part of it is reserved.
+/// Returns whether the disk is full for the writing user. A part of it is reserved for root.
 pub fn is_out_of_room(dir: &Path, is_root: bool) -> bool {
     let Ok(disk) = statvfs(dir) else { return false };
     let free = if is_root { disk.blocks_free() } else { disk.blocks_available() };
@@ -283,7 +283,7 @@ pub fn write_result(entry_dir: &Path, report: &JobReport) -> io::Result<()> {
 /// Reads how an execution ended.
 ///
 /// # Errors
-/// The execution has not ended: there is no result, or only that of the job which the supervisor served before.
+/// The execution has not ended: there is no result, or only that of the supervisor's previous job.
 pub fn read_result(entry_dir: &Path, job: JobId, run: Run) -> io::Result<JobReport> {
     let report: JobReport = serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;
     let is_its_own = (report.job, report.run) == (job, run);
@@ -333,15 +333,15 @@ pub fn stream_tasks(entry_dir: &Path) -> Vec<u32> {
     tasks
 }
 
-/// Returns the id of the current boot, which is unique to it.
+/// Returns the id of the current boot, which is unique.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Binds a socket at a path that may be longer than an address of a Unix socket can hold.
+/// Binds a socket at a path that may be longer than a Unix socket address can hold.
 ///
 /// # Errors
-/// As bind(2).
+/// See bind(2).
 pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     let _left_over = fs::remove_file(path);
     let (_dir, short) = short_path(path)?;
@@ -353,7 +353,7 @@ pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
 /// Connects to a socket at a path of any length.
 ///
 /// # Errors
-/// As connect(2).
+/// See connect(2).
 pub fn connect_socket(path: &Path) -> io::Result<UnixStream> {
     let (_dir, short) = short_path(path)?;
     UnixStream::connect(short)

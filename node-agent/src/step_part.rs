@@ -31,7 +31,7 @@ pub fn start(share: &Share, step: StepPart) -> Part {
 }
 
 async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
-    // The first node of a job may be faster than this one, and send its request before the order to start arrives.
+    // The first node of a job may be faster than this one, so its request may arrive before the order to start.
     let supervisor = tokio::select! {
         supervisor = share.wait_for_supervisor() => supervisor,
         () = ups.closed() => return,
@@ -63,7 +63,7 @@ async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDo
     }
 }
 
-/// Forwards events of the supervisor until the last one; returns false if the receiver is gone.
+/// Forwards events of the supervisor until the last one; returns false if the receiver has left.
 async fn forward_events(
     events: &mut mpsc::Receiver<StreamEvent>,
     supervisor: &ToSeat,
@@ -115,7 +115,7 @@ async fn forward_events(
     }
 }
 
-/// Forwards orders to the supervisor until the sender is gone.
+/// Forwards orders to the supervisor until the sender is dropped.
 async fn forward_orders(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSeat, input: &Input) {
     let stream = input.stream;
     while let Some(down) = downs.recv().await {
@@ -183,7 +183,7 @@ impl<K: Ord + Copy> Credit<K> {
         self.n_sent - self.n_told
     }
 
-    /// Records what one reader has read, and returns how much more all have.
+    /// Records what one reader has read, and returns how much more all have read.
     pub fn taken(&mut self, reader: K, n_bytes: u64) -> u64 {
         if let Some(n_taken) = self.n_taken.get_mut(&reader) {
             *n_taken = n_taken.saturating_add(n_bytes).min(self.n_sent);
@@ -216,7 +216,7 @@ pub async fn serve(channel: Channel, part: Part) {
                 return;
             }
         }
-        // The peer is gone, and the tasks with it.
+        // The peer has left, so the tasks are ended.
     });
     while let Some(up) = from.recv().await {
         if sender.send(&up).await.is_err() {

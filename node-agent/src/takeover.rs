@@ -17,14 +17,14 @@ pub struct Recovered {
     pub entry: Option<Box<Entry>>,
     /// The connection to its supervisor.
     pub stream: Option<UnixStream>,
-    /// How many steps of it were requested here.
+    /// How many of its steps were requested here.
     pub n_steps: u32,
 }
 
 /// Examines one execution, and connects to its supervisor if that may be alive.
 pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     let dir = spool.entry_dir(job, run);
-    // After a power failure, the entry may be that of the job which the supervisor served before.
+    // After a power failure, the entry may be that of the supervisor's previous job.
     let is_its_own = |entry: &Entry| (entry.order.job, entry.order.run) == (job, run);
     let entry = spool::read_entry(&dir).ok().filter(is_its_own).map(Box::new);
     let is_forgotten = entry.is_some() && spool::forgotten_path(&dir).exists();
@@ -54,7 +54,7 @@ pub fn examine(spool: &Spool, job: JobId, run: Run, boot: &str) -> Recovered {
     Recovered { remains: SpoolEntry { is_there, entry: said, is_forgotten, result }, entry, stream, n_steps }
 }
 
-/// Removes the folders of supervisors that have ended. An idle supervisor that is alive ends because of the connection
+/// Removes the folders of supervisors that have ended. An idle supervisor that is alive exits because of the connection
 /// attempt.
 pub fn clear_seats(seats_dir: &Path) {
     let Ok(entries) = fs::read_dir(seats_dir) else { return };

@@ -45,8 +45,8 @@ pub struct Uplink {
     pub events: mpsc::Sender<NodeEvent>,
 }
 
-/// Capacity of the queue of reports. The server reads faster than a node has news; if the queue is full, the link is
-/// closed, and the next hello reports everything.
+/// The capacity of the queue of reports. The server reads faster than a node produces reports; if the queue is full,
+/// the link is closed, and the next hello reports everything.
 const MAX_REPORTS: usize = 4096;
 /// A link that lasted this long was not refused: the next attempt may follow soon.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// How long to wait before a refused renewal is requested again.
 const RENEWAL_RETRY_DELAY: Duration = Duration::from_secs(600);
 
-/// Reports go out on the control channel of one link.
+/// Sends reports on the control channel of one link.
 #[derive(Debug)]
 struct Control {
     outbox: Outbox<ToServer>,
@@ -89,7 +89,7 @@ impl Reporter for Control {
 }
 
 impl Uplink {
-    /// Connects, serves, and connects again, until the node's task is gone.
+    /// Connects, serves, and reconnects, until the node's task has ended.
     pub async fn run(self) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
         let mut refused = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
@@ -99,7 +99,7 @@ impl Uplink {
             let link = self
                 .endpoint
                 .connect_patiently(&self.server, &Expect::server(), &mut backoff, |error, delay| {
-                    // A server that is away for long must not fill the log.
+                    // A server that is unreachable for long must not fill the log.
                     if n_failures < 3 || n_failures.is_power_of_two() {
                         let what = advice(error).unwrap_or("cannot reach the server; trying again");
                         tracing::warn!(server = self.server, error = chain(error), ?delay, "{what}");
@@ -138,7 +138,7 @@ impl Uplink {
 
     /// Prints on standard output that the server has accepted this agent, for a program that started it and waits.
     fn announce(&self) {
-        // Possibly no program reads it.
+        // It is possible that no program reads it.
         let mut stdout = std::io::stdout().lock();
         let _ = writeln!(stdout, "connected to {}", self.server).and_then(|()| stdout.flush());
     }
@@ -215,7 +215,7 @@ impl Uplink {
                         return link.closed().await;
                     }
                 },
-                // Closed only by the end of the agent.
+                // Closed only when the agent ends.
                 Ok(()) = inventory.changed() => {
                     link.close("the node has other cores, memory or devices now");
                     return link.closed().await;
@@ -227,7 +227,8 @@ impl Uplink {
                     }
                     Err(_) => return link.closed().await,
                 },
-                // Only after the agent's hello and reports: once the server has sent the desired state, it has those.
+                // Only after the agent's hello and reports: once the server has sent the desired state, it has received
+                // them.
                 request = self.keys.next_request(), if *is_accepted => {
                     let _heard_by_the_receiver = outbox.push(&request.into());
                 }
@@ -250,7 +251,8 @@ impl Uplink {
         let _agent_ends = self.events.send(NodeEvent::Inbound(inbound)).await;
     }
 
-    /// Returns the time until renewal: a third of the certificate's lifetime is left in case the server is away.
+    /// Returns the time until renewal, which leaves a third of the certificate's lifetime in case the server is
+    /// unreachable.
     fn until_renewal(&self) -> Duration {
         let credentials = self.endpoint.credentials();
         let life = credentials.expires().since(credentials.issued()).to_std();
@@ -274,7 +276,7 @@ impl Uplink {
     }
 }
 
-/// Returns what to do about an attempt that will fail again until somebody acts.
+/// Returns what to do about an attempt that will keep failing until an administrator acts.
 fn advice(error: &LinkError) -> Option<&'static str> {
     match error {
         LinkError::Untrusted { .. } => Some(

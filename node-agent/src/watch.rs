@@ -1,6 +1,6 @@
 //! Wakes followers when a file in a directory grows, all of them through one inotify instance.
 //!
-//! Closing an instance of inotify takes the kernel 10 ms and more, which would block the agent's only thread: so all
+//! Closing an inotify instance takes the kernel 10 ms and more, which would block the agent's only thread: so all
 //! followers share one, it stays open between them, and it is closed on a separate thread.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ struct Parts {
 #[derive(Debug)]
 struct Open {
     inotify: Inotify,
-    /// The followers by watch descriptor, which those of one directory share.
+    /// The followers by watch descriptor; followers of one directory share a descriptor.
     followers: BTreeMap<i32, Vec<Arc<Notify>>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Watch {
     woken: Arc<Notify>,
 }
 
-/// How long an unused instance stays open: a user has 128 instances by default, and trials may run many agents on a
+/// How long an unused instance stays open: a user has 128 instances by default, and tests may run many agents on one
 /// machine.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -99,8 +99,8 @@ impl Watches {
         }
     }
 
-    /// Wakes the followers of these events. An event is a header of four numbers, the first the descriptor and the last
-    /// the length of the name that follows it.
+    /// Wakes the followers of these events. An event is a header of four numbers, of which the first is the descriptor
+    /// and the last the length of the name that follows it.
     fn wake(&self, mut events: &[u8]) {
         let slot = self.lock();
         let Some(open) = slot.as_ref() else { return };
@@ -109,7 +109,7 @@ impl Watches {
             let descriptor = i32::from_ne_bytes(number(0));
             match open.followers.get(&descriptor) {
                 Some(followers) => followers.iter().for_each(|woken| woken.notify_one()),
-                // The kernel has dropped events, which may have been those of any follower.
+                // The kernel has dropped events, which may have been for any follower.
                 None if descriptor < 0 => open.followers.values().flatten().for_each(|woken| woken.notify_one()),
                 // A directory that is no longer watched.
                 None => {}

@@ -10,7 +10,7 @@ use rms_model::{JobId, Run};
 #[derive(Clone, Debug, Default)]
 pub struct WorkQueues(Arc<Mutex<BTreeMap<WorkKey, Queue>>>);
 
-/// What a work item is about. Items of one key run one at a time.
+/// The subject of a work item. Items of one key run one at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKey {
     Execution(JobId, Run),
@@ -19,7 +19,7 @@ pub enum WorkKey {
     Node,
 }
 
-/// The items after the running one.
+/// The items queued behind the running one.
 #[derive(Default)]
 struct Queue(VecDeque<WorkItem>);
 
@@ -86,7 +86,7 @@ mod tests {
         add(one.clone(), 1);
         add(one, 2);
         add(other, 3);
-        // They run on other threads, so this one may wait.
+        // They run on other threads, so this one may block.
         assert_eq!(order.recv().ok(), Some(3));
         assert!(order.try_recv().is_err(), "what follows a hanging chore has not been done");
         drop(release);

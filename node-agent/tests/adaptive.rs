@@ -1,4 +1,4 @@
-//! MPI applications that grow and shrink while they compute, and get the same results, bit for bit, as without.
+//! MPI applications that grow and shrink while they compute, and get bit-for-bit the same results as without.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Whole agents as processes, with a server on the other end of a real link.
+//! Tests of whole agents as processes, with a server at the other end of a real link.
 
 mod common;
 
@@ -37,7 +37,7 @@ async fn an_agent_skips_what_a_newer_server_tells_it_and_runs_its_jobs() {
     cluster.submit(1, &["n1"], 1, |_| {}, script("#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nexit 5\n")).await;
     cluster.agent("n1").running(1).await;
     cluster.agent("n1").say(&LaterToAgent::Weather { degrees: 21 }).await;
-    // Older than what it has seen, and with an additional field: nothing changes.
+    // Older than what the agent has seen, and with an additional field: nothing changes.
     let desire = LaterToAgent::Desire { generation: 0, job: None, last: true, colour: "red".to_owned() };
     cluster.agent("n1").say(&desire).await;
     std::fs::write(cluster.path().join("go"), "").expect("a file");

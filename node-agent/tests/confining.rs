@@ -1,4 +1,4 @@
-//! A running job gets fewer and more CPUs: all of its threads are on those, and the agent says so.
+//! A running job gets fewer and more CPUs: all of its threads run on those, and the agent reports it.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn with_cpus(launch: &Launch, generation: u32, cpus: u32) -> Launch {
     changed
 }
 
-/// Returns a program with threads and processes that come and go.
+/// Builds a program with threads and processes that come and go.
 fn restless_program(dir: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/apps/threads.c");
     let program = dir.join("threads");
@@ -30,7 +30,7 @@ fn restless_program(dir: &Path) -> PathBuf {
     program
 }
 
-/// Returns the masks of all threads of a process and of those below it.
+/// Returns the masks of all threads of a process and of its descendants.
 fn masks_below(root: Pid) -> Vec<CpuSet> {
     let processes = descendants(root).into_iter().chain([root]);
     let threads = processes.flat_map(|process| {
@@ -68,7 +68,7 @@ async fn threads_follow(wanted: CgroupMode, has_list: bool) {
     world.change(1, with_cpus(&launch, 2, 1)).await;
     assert!(world.confined(1, 2).await);
     keeps_to(pid, &one);
-    // The next agent begins with the current state.
+    // The next agent starts with the current state.
     world.kill_agent().await;
     world.start_agent().await;
     assert!(world.confined(1, 2).await, "the supervisor knows");
@@ -93,7 +93,7 @@ async fn all_threads_of_a_running_job_follow_its_cpus_in_a_cpuset() {
     threads_follow(CgroupMode::Auto, true).await;
 }
 
-/// A supervisor serves many jobs.
+/// The next job gets all CPUs again, because a supervisor serves many jobs.
 #[tokio::test]
 async fn the_next_job_has_all_cpus_again() {
     let all = own_cpus().expect("an affinity");

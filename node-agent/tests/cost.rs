@@ -21,7 +21,7 @@ fn own_cpu(who: UsageWho) -> Duration {
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-/// Returns the CPU time of all processes below this one, and of the children that they have reaped.
+/// Returns the CPU time of all descendants of this process, and of the children that they have reaped.
 fn tree_cpu() -> Duration {
     let ticks = |pid: nix::unistd::Pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

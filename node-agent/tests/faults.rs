@@ -1,4 +1,4 @@
-//! Which processes outlive which: agents, spawners and supervisors are killed under running jobs.
+//! Tests which processes outlive which: agents, spawners and supervisors are killed under running jobs.
 
 mod common;
 
@@ -8,7 +8,7 @@ use node_agent::spool;
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Run, Span};
 
-/// Runs until the file `go` is made.
+/// Runs until the file `go` is created.
 const WAITS: &str = "echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; exit 5";
 
 fn go(world: &World) {
@@ -206,7 +206,7 @@ async fn a_supervisor_goes_on_to_the_next_job_with_nothing_of_the_last() {
 async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_another() {
     let mut world = World::new(CgroupMode::None).await;
     let supervisor = first_supervisor(&mut world).await;
-    // A stopped supervisor receives nothing more; unless it has ended by itself, which is as good.
+    // A stopped supervisor receives nothing more, unless it has ended on its own, which is equally good.
     let _ended_already = node_agent::sys::kill(supervisor, nix::libc::SIGSTOP);
     let killed = tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -225,7 +225,7 @@ async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
         let mut world = World::new(CgroupMode::None).await;
         let launch = script(&world, "echo once >> runs; while [ ! -e go ]; do sleep 0.01; done");
         world.submit(1, launch).await;
-        // At a random moment: before the order is sent, while it is carried out, or after.
+        // At a random time: before the order is sent, while it is carried out, or afterwards.
         tokio::time::sleep(std::time::Duration::from_micros(u64::from(rand::random::<u16>()) / 8)).await;
         world.kill_agent().await;
         world.start_agent().await;

@@ -1,4 +1,4 @@
-//! Malicious users against an agent that runs as root: whatever their processes do, a job ends when it is to end.
+//! Malicious users against an agent that runs as root: whatever their processes do, a job ends when it should.
 
 mod common;
 
@@ -181,7 +181,7 @@ async fn an_input_is_opened_by_the_job_itself() {
     let uids = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}", uid = villain.user.uid);
     let read = villain.world.read("read");
     assert!(read.contains(&uids), "{read}");
-    // Files that only root may read are not read for anyone, and a file that is not the job's own is not used for
+    // Files that only root may read are not read for a user, and a file that is not the job's own is not used for
     // output.
     for (job, (input, output)) in (2..).zip([
         (Some("/proc/1/environ"), None),

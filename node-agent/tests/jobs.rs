@@ -1,4 +1,4 @@
-//! Jobs on a node start, write and end: real processes of the user who runs the test.
+//! Tests that jobs on a node start, write and end, with real processes of the user who runs the test.
 
 mod common;
 
@@ -176,7 +176,7 @@ async fn a_signal_reaches_the_tasks() {
 
 async fn usage_is_counted(wanted: CgroupMode) {
     let mut world = World::new(wanted).await;
-    // The work is done by two grandchildren, so that the tree is more than its largest process.
+    // The work is done by two grandchildren, so that the tree uses more than its largest process.
     let text = "sh -c 'dd if=/dev/zero of=/dev/null bs=64M count=8 2>/dev/null; \
                 i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'";
     let launch = script(&world, text);

@@ -1,4 +1,4 @@
-//! Processes on a node that their job has left: for a while, they may end by themselves.
+//! Tests that processes on a node that their job has left get some time to end on their own.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rms_model::{Span, Work};
 
 const HOUR: Span = Span::from_hours(1);
 
-/// Ends when it may, as ranks do that finalize; and reports if it got TERM.
+/// Ends when it may, like ranks that finalize, and reports if it got TERM.
 const FINALIZES: &str = "trap 'echo told > told; exit 1' TERM; echo up > up\n\
     while [ ! -e go ]; do sleep 0.02; done; echo done > done";
 
@@ -29,8 +29,7 @@ async fn who_ends_by_itself_is_not_told_to_and_the_node_is_free_at_once() {
     world.running(1).await;
     world.line_in("up").await;
     world.end_after(HOUR, 1, HOUR).await;
-    // Long enough for a TERM that is sent too early to take effect; on a slow machine the test passes without noticing
-    // one.
+    // Long enough for a TERM that is sent too early to take effect; on a slow machine the test passes without noticing.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!world.was_told());
     std::fs::write(world.cwd().join("go"), "").expect("written");

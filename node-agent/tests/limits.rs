@@ -1,4 +1,4 @@
-//! The limits of jobs on a node: memory and room in the spool; and the messages if they cannot be enforced.
+//! The limits of jobs on a node (memory, and space in the spool), and the messages if they cannot be enforced.
 
 mod common;
 
@@ -10,8 +10,8 @@ use node_agent::cgroup::{CgroupMode, EnforcedResources, Kind, probe};
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Mebibytes, Run, Span};
 
-/// Returns a node whose cgroups limit memory, and a program that allocates some; `None`, and prints why, if that is not
-/// possible.
+/// Returns a node whose cgroups limit memory, and a program that allocates some. Returns `None`, and prints why, if
+/// that is not possible.
 async fn world_with_limits() -> Option<(World, String)> {
     let cgroups = probe(CgroupMode::Auto, "limber-memory-test", EnforcedResources::default()).expect("some or none");
     let can = cgroups.limits_memory();
@@ -52,7 +52,7 @@ async fn a_job_gets_the_memory_that_it_asked_for_and_no_more() {
     world.submit(3, launch).await;
     assert_eq!(world.ended(3).await.0, NodeExit::Exited { code: 0 });
     world.forget(3).await;
-    // A script that ignores the exit codes of its commands does not hide it.
+    // A script that ignores the exit codes of its commands does not hide the kill.
     let mut launch = script(&world, &format!("{program} eat 200\necho done\n"));
     launch.memory = Mebibytes(64);
     world.submit(4, launch).await;
@@ -118,7 +118,7 @@ async fn a_start_that_fails_says_whose_fault_it_was() {
     let (exit, _) = world.ended(1).await;
     let NodeExit::NotStarted { reason, .. } = &exit else { panic!("{exit:?}") };
     assert!(!reason.contains("the node is at fault"), "{reason}");
-    // A file is where the entry of the next job would be.
+    // A file is in the place of the next job's entry.
     std::fs::write(world.spool().entry_dir(JobId(2), Run(1)), "").expect("ours");
     let launch = script(&world, "true\n");
     world.submit(2, launch).await;

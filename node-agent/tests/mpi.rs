@@ -1,4 +1,4 @@
-//! Ranks that the agents start themselves, and `mpirun` inside a job; both over two nodes.
+//! Tests of ranks that the agents start themselves, and of `mpirun` inside a job; both over two nodes.
 
 mod common;
 
@@ -169,7 +169,7 @@ fn build(compiler: &str, program: &str, dir: &Path) -> Option<String> {
     }
 }
 
-/// Returns the path of a program of MPICH: the wheel's programs may be anywhere.
+/// Returns the path of an MPICH program: the wheel's programs may be anywhere.
 fn mpich(program: &str) -> String {
     std::env::var("RMS_TEST_MPICH").map_or(format!("{program}.mpich"), |bin| format!("{bin}/{program}"))
 }

@@ -9,7 +9,7 @@ use node_agent::cgroup::CgroupMode;
 use rms_api::desired::{Launch, LaunchNode, NodeExit};
 use rms_model::{NodeId, OnResize};
 
-/// Returns the same launch on other nodes; the job is about to leave those with a minus: `t1 t2 -t3`.
+/// Returns the launch on other nodes; the job is about to leave those with a minus: `t1 t2 -t3`.
 fn on(launch: &Launch, generation: u32, nodes: &str) -> Launch {
     let mut changed = launch.clone();
     changed.generation = generation;
@@ -62,7 +62,7 @@ async fn a_script_hears_by_a_signal_of_nodes_that_come_and_of_those_that_it_is_t
     assert_eq!(world.lines("seen", 1).await, ["2: t1 t2 t3"]);
     world.change(on(&launch, 3, "t1 t2 -t3")).await;
     assert_eq!(world.lines("seen", 2).await[1], "3: t1 t2");
-    // The job has left the node as announced, which it is not notified of.
+    // The job has left the node as announced, of which it is not notified.
     world.change(on(&launch, 4, "t1 t2")).await;
     world.change(on(&launch, 5, "t1")).await;
     assert_eq!(world.lines("seen", 3).await[2..], ["5: t1"]);

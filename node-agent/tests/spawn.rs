@@ -116,7 +116,7 @@ async fn spawns_as_users_write_them_are_served_or_refused() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(odd) = build("odd", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&odd, "spawns n1 n2")).await;
-        // An MPI whose ports are those of two nodes on one machine cannot connect them.
+        // An MPI library whose ports are those of two nodes on one machine cannot connect them.
         cluster.submit(2, &["n1"], 2, |_| {}, argv(&odd, "names")).await;
         for (job, expected) in [
             (1, "odd universe=2\nodd words=22\nodd several=42\nodd half=11\nodd many=122\nodd refused=6\n"),

@@ -24,13 +24,13 @@ pub struct JobChange {
     pub job: JobId,
     pub run: Run,
     pub state: JobState,
-    /// Names of its nodes, once it has started; node 0 first.
+    /// Names of its nodes, once it has started; the first node first.
     pub nodes: Vec<String>,
     /// Set once the job has ended.
     pub outcome: Option<Outcome>,
 }
 
-/// The states of 001, Fig. 4, and `Held` beside `Submitted` for a job whose launcher must not send a request.
+/// The states of 001, Fig. 4, plus `Held` for a job whose launcher must not send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobState {
     Submitted,
@@ -69,7 +69,7 @@ impl JobState {
         }
     }
 
-    /// Returns whether no more changes follow that matter to a watcher.
+    /// Returns whether no further change matters to a watcher.
     pub fn is_over(self) -> bool {
         match self {
             JobState::Ghost | JobState::Finished => true,
@@ -126,7 +126,7 @@ pub enum Answer {
     Tokens(Vec<Token>),
     Certificates(Vec<Issued>),
     Status(Status),
-    /// The result of an ask.
+    /// The result of [`Call::Negotiate`](crate::call::Call::Negotiate).
     Negotiated(AskOutcome),
     Negotiations {
         now: Time,
@@ -139,7 +139,7 @@ pub enum Answer {
     },
     /// The change is durable.
     Done,
-    /// The following answers come from the server around the core.
+    /// The following answers come from the server, not from its core.
     History(Vec<JobRecord>),
     Launchers(Box<LauncherReport>),
     Server(ServerReport),
@@ -163,20 +163,20 @@ pub struct JobLine {
     pub priority: i32,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// What it requests of its nodes beside tasks and CPUs.
+    /// What it requests of its nodes in addition to tasks and CPUs.
     #[serde(default, skip_serializing_if = "ResourceRequest::is_default")]
     pub resources: ResourceRequest,
     pub submitted: Time,
-    /// When it took its place in the queue (001: its first request).
+    /// When it took its place in the queue (001: at its first request).
     pub requested: Option<Time>,
-    /// The request as started, or the one chosen by the last plan, or the first option.
+    /// The request with which it started, else the one chosen by the last plan, else the first option.
     pub request: Request,
     pub started: Option<Time>,
     /// When a waiting job would start according to the last plan.
     pub estimate: Option<Time>,
     /// When a started job must end, or a ghost expires.
     pub until: Option<Time>,
-    /// Names of its nodes, once started; node 0 first.
+    /// Names of its nodes, once started; the first node first.
     pub nodes: Vec<String>,
     pub reason: Option<Reason>,
     pub outcome: Option<Outcome>,
@@ -190,14 +190,14 @@ pub struct JobLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDetail {
     pub line: JobLine,
-    /// Shared with the state if the caller may read all of it, because many callers may request many jobs.
+    /// Shared with the core's state if the caller may read all of it, because many callers may query many jobs.
     pub spec: Arc<JobSpec>,
     /// Lists nodes with negotiated cores.
     pub cores: Vec<CoresLine>,
-    /// What it has of nodes that it shares, by their names.
+    /// Its part of each node that it shares, by the node's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<String, Grant>,
-    /// Present once it has lent CPUs or started on those of others (004).
+    /// Present once it has lent CPUs or has started on CPUs of other jobs (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingDetail>,
 }
@@ -205,7 +205,7 @@ pub struct JobDetail {
 /// What a running job has lent and borrowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharingDetail {
-    /// The wall time that it asked for; with fewer CPUs it may take longer.
+    /// The wall time that it requested; with fewer CPUs it may take longer.
     pub asked_wall: Span,
     pub lent: Vec<LoanLine>,
     pub borrowed: Vec<LoanLine>,
@@ -220,7 +220,7 @@ pub struct CoresLine {
     pub n_cores: u32,
     /// The number of cores of the node.
     pub all: u32,
-    /// The agent has confirmed that all processes of the job keep to them.
+    /// The agent has confirmed that all processes of the job run only on them.
     pub is_in_force: bool,
 }
 
@@ -237,7 +237,7 @@ pub enum Reason {
     NotPlanned {
         next_pass: Time,
     },
-    /// It is behind the first `depth` applications; only these are considered.
+    /// It is behind the first `depth` applications, and a pass considers only these.
     BeyondDepth {
         depth: u32,
         position: u32,
@@ -255,7 +255,7 @@ pub enum Reason {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         contiguous: bool,
     },
-    /// The step of the profile that blocks it: `busy` of `capacity` nodes are taken there.
+    /// The step of the profile that blocks it, where `busy` of `capacity` nodes are taken.
     Blocked {
         cluster: String,
         wanted: u32,
@@ -283,14 +283,14 @@ pub enum Reason {
     NoRequest {
         until: Option<Time>,
     },
-    /// Its nodes are free, but that many agents of the cluster have not reconnected since the restart of the server; it
-    /// is planned on their nodes until then.
+    /// Its nodes are free, but that many agents of the cluster have not reconnected since the server restarted. Until
+    /// then it is planned on their nodes.
     AgentsExpected {
         cluster: String,
         n_nodes: u32,
         until: Time,
     },
-    /// It could start, but its launcher could not be notified: it has been away since then, and is lost at `until`.
+    /// It could start, but its launcher could not be notified: it has been away since `since`, and is lost at `until`.
     LauncherAway {
         since: Time,
         until: Option<Time>,
@@ -303,7 +303,7 @@ pub enum Reason {
     },
 }
 
-/// How many nodes have what a job takes of each free, one resource after the other.
+/// The numbers of nodes that have what a job takes of each free, one resource after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     pub each: Slice,
@@ -315,8 +315,8 @@ pub struct Shortage {
 }
 
 /// Running jobs of a cluster that share their nodes, and why none of them lends cores to a waiting job (004, §3.2).
-/// Each is counted under the first reason that holds; the rest could lend, but no permitted number of them has exactly
-/// as many nodes as the job needs.
+/// Each is counted under the first reason that applies; the others could lend, but no permitted number of them has
+/// exactly as many nodes as the job needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lenders {
     /// Even on as many cores as the sharing factor allows, the job would not end earlier than planned.
@@ -350,7 +350,7 @@ pub struct Blocker {
     pub nodes: u32,
     pub from: Time,
     pub until: Time,
-    /// The job does not have the nodes: they are kept for a negotiation with it.
+    /// The job does not have the nodes; they are held for a negotiation with it.
     pub is_offer: bool,
     /// The job waits, and was promised the nodes (the policy `conservative`).
     pub is_promised: bool,
@@ -373,7 +373,7 @@ pub struct NodeLine {
     pub jobs: Vec<JobId>,
 }
 
-/// A node's state as one word.
+/// A node's state in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodeState {
     Idle,
@@ -422,7 +422,7 @@ pub struct ViewAnswer {
     pub clusters: Vec<ClusterView>,
 }
 
-/// The occupation of one cluster, layer by layer; their sum is the cluster occupation profile.
+/// The occupation of one cluster, by layers; their sum is the cluster occupation profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterView {
     pub cluster: ClusterId,
@@ -435,7 +435,7 @@ pub struct ClusterView {
     pub ghosts: Profile,
     /// Waiting jobs, placed at their estimates.
     pub planned: Profile,
-    /// Nodes that no job has, because they are kept for negotiations with running jobs.
+    /// Nodes that no job has, because they are held for negotiations with running jobs.
     pub offered: Profile,
     /// In the view of a job with an external launcher: the number of nodes that it may choose from, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -458,7 +458,7 @@ pub struct Status {
     /// Node-milliseconds that expired ghosts have kept idle.
     pub ghost_node_time: Span,
     pub launchers: LauncherStatus,
-    /// The number of applications at the front of the queue that a pass considers now; `None`: all.
+    /// The number of applications at the front of the queue that a pass considers now; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<u32>,
 }
@@ -503,7 +503,7 @@ pub struct LauncherTraffic {
     pub bytes_down: u64,
 }
 
-/// The state of the server itself, beside its decisions.
+/// The state of the server itself, as opposed to its decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerReport {
     pub version: String,
@@ -514,6 +514,6 @@ pub struct ServerReport {
     /// The time of the last snapshot, if there is one.
     pub snapshot: Option<Time>,
     pub snapshot_bytes: u64,
-    /// Why jobs that end now are not written to the history, if they are not.
+    /// Why ended jobs cannot be written to the history now, if that fails.
     pub history_failure: Option<String>,
 }

@@ -3,7 +3,7 @@
 use rms_model::Time;
 use serde::{Deserialize, Serialize};
 
-/// One action: of a setting the old and the new value, of anything else the details that were given.
+/// One action: the old and the new value of a setting, or the given details of any other action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     pub at: Time,
@@ -27,7 +27,7 @@ impl AuditEntry {
         AuditEntry { at, by, subject, old, new, action: set() }
     }
 
-    /// Returns whether it is about a setting.
+    /// Returns whether it changed a setting.
     pub fn is_setting(&self) -> bool {
         is_set(&self.action)
     }

@@ -1,4 +1,4 @@
-//! Calls of users and programs to the server, before they are checked.
+//! Calls of users and programs to the server, before validation.
 
 pub mod update;
 
@@ -35,7 +35,7 @@ pub enum Call {
     Release {
         select: Select,
     },
-    /// Changes the given attributes of each of the jobs: all of them, or nothing.
+    /// Changes the given attributes of each of the jobs; either all changes are made or none.
     Update {
         select: Select,
         changes: Box<Changes>,
@@ -58,7 +58,7 @@ pub enum Call {
     Resume {
         nodes: Vec<String>,
     },
-    /// Forgets nodes that are lost or never returned; refused while they hold jobs.
+    /// Removes nodes that are lost or will not return; refused while they hold jobs.
     Remove {
         nodes: Vec<String>,
     },
@@ -72,7 +72,8 @@ pub enum Call {
     Join {
         token_id: String,
         digest: [u8; 32],
-        /// The name that an agent requests; without one, and if the token has none, the name of its `machine`.
+        /// The name that an agent requests. Without one, and if the token has none, the node is named after its
+        /// `machine`.
         name: Option<String>,
         machine: Option<String>,
         /// Whether the caller is an agent; older callers do not say.
@@ -94,7 +95,7 @@ pub enum Call {
     /// Revokes a certificate by serial, or all certificates of an identity.
     RevokeCertificate {
         which: CertificateSelect,
-        /// What happens to the jobs of users who lose access; the call is refused without it if there are any.
+        /// What to do with the jobs of users who lose access. If there are such jobs, the call is refused without it.
         jobs: Option<JobsOfRevoked>,
     },
     /// Describes the connection of two clusters, by name, in both directions (001: ICINFO).
@@ -105,8 +106,8 @@ pub enum Call {
         /// Megabits per second; 0 is unknown.
         bandwidth_mbit: u32,
     },
-    /// Announces the stages of an evolving application again: all stages of a waiting one, those from now on of a
-    /// running one, where the first is what it holds.
+    /// Announces the stages of an evolving application again: all stages of a waiting one; of a running one those from
+    /// now on, of which the first is what it holds.
     Evolve {
         job: JobId,
         stages: Evolution,
@@ -117,7 +118,7 @@ pub enum Call {
         job: JobId,
         nodes: Vec<String>,
     },
-    /// Asks for a change on behalf of an application. Answered when there is a result.
+    /// Requests a change on behalf of an application. Answered once there is a result.
     Negotiate {
         job: JobId,
         ask: Ask,
@@ -134,8 +135,8 @@ pub enum Call {
         negotiation: NegotiationId,
         order: Order,
     },
-    /// Sets the CPUs of one process of a running job. Answered with the masks of the job there, once its agent has set
-    /// them.
+    /// Sets the CPUs of one process of a running job. Answered with the job's masks on that node, once its agent has
+    /// set them.
     SetMask {
         job: JobId,
         order: MaskOrder,
@@ -153,7 +154,7 @@ impl Call {
     }
 }
 
-/// A token to be stored; its secret was drawn elsewhere.
+/// A token to be stored; the client drew its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenOrder {
     #[serde(deserialize_with = "checked::name")]
@@ -164,7 +165,7 @@ pub struct TokenOrder {
     pub cluster: Option<String>,
     #[serde(deserialize_with = "checked::span")]
     pub ttl: Span,
-    /// The fingerprint of the CA that the token names: only while this one signs can the token be redeemed.
+    /// The fingerprint of the CA that the token names: the token can be redeemed only while this CA signs.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "checked::opt_name")]
     pub ca: Option<String>,
 }
@@ -175,7 +176,7 @@ pub enum CertificateSelect {
     Identity(Identity),
 }
 
-/// What happens to the jobs of a user whose certificates are revoked.
+/// What to do with the jobs of a user whose certificates are revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobsOfRevoked {
     Keep,
@@ -196,13 +197,13 @@ pub enum Select {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
-    /// Jobs in the system, in the order in which they would start.
+    /// Jobs in the system, in the order of their planned starts.
     Queue(JobFilter),
     Job(Select),
     Nodes(NodeFilter),
     /// The names of the clusters.
     Clusters,
-    /// Why a job is in its present state.
+    /// Why a job is in its current state.
     Explain(Select),
     /// The occupation profiles: of the whole system, or as one waiting job sees them.
     View {
@@ -218,8 +219,8 @@ pub enum Query {
     Negotiations {
         job: Option<JobId>,
     },
-    /// The CPUs that jobs are to use, and those that their processes may use: answered by the core and by the agents of
-    /// the nodes.
+    /// The CPUs assigned to jobs and the CPUs on which their processes may run, as known to the core and to the agents
+    /// of the nodes.
     Masks(MasksOf),
     /// What the caller has paid for nodes; for an admin, what each user has paid.
     Budgets,
@@ -242,7 +243,7 @@ pub struct HistoryQuery {
     /// Jobs that had or requested nodes of these clusters, by name.
     #[serde(default)]
     pub clusters: Vec<String>,
-    /// Replaces the default order, the last to end first, which remains the order of equals.
+    /// Replaces the default order (the last to end first), which still breaks ties.
     #[serde(default)]
     pub sort: Vec<(RecordColumn, Way)>,
     /// The most jobs to list; 0 for all.
@@ -256,11 +257,11 @@ pub struct Submission {
     #[serde(default)]
     pub labels: Labels,
     pub execution: Execution,
-    /// Absent: one task per node.
+    /// Absent for one task per node.
     pub n_tasks: Option<u32>,
-    /// 0: not requested; the tasks share the CPUs of their node.
+    /// 0 if not requested: the tasks share the CPUs of their node.
     pub cpus_per_task: u32,
-    /// By preference between equals; empty means [`Nodes::FromTasks`] for the default wall time.
+    /// In order of preference if several are equally good; empty means [`Nodes::FromTasks`] for the default wall time.
     pub shapes: Vec<Shape>,
     /// Clusters that may be used; empty means any.
     pub clusters: Vec<String>,
@@ -269,10 +270,10 @@ pub struct Submission {
     pub resources: ResourceRequest,
     pub priority: i32,
     pub hold: bool,
-    /// Whether it runs again after one of its nodes was lost; absent: the setting decides.
+    /// Whether it runs again after one of its nodes is lost; if absent, the setting decides.
     pub requeue: Option<bool>,
     pub begin: Option<Time>,
-    /// Only checks and estimates: nothing is submitted.
+    /// Only validates and estimates; nothing is submitted.
     pub test_only: bool,
     /// Stages that replace the shapes.
     pub evolving: Option<Evolving>,

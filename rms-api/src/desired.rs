@@ -1,7 +1,7 @@
-//! Messages between the server and a node's agent: the whole desired state down, the actual state up.
+//! Messages between the server and a node's agent: the full desired state down, the actual state up.
 //!
 //! The server never sends differences. A node's desired state is complete and carries a generation, so sending it again
-//! repairs a lost message, a reconnect or a restart.
+//! recovers from a lost message, a reconnect or a restart.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
     pub generation: Generation,
-    /// In the order of job ids. Jobs that are not listed should not be there: an ended job is forgotten, a running one
-    /// is fenced off and killed.
+    /// In the order of job ids. An agent removes jobs that are not listed: it forgets an ended job, and fences off and
+    /// kills a running one.
     pub jobs: Vec<DesiredJob>,
 }
 
@@ -32,7 +32,7 @@ pub struct DesiredJob {
 }
 
 impl DesiredJob {
-    /// Returns the generation of the job's nodes with which this one was added.
+    /// Returns the generation of the job's nodes with which this node was added.
     pub fn joined(&self) -> u32 {
         self.launch.nodes.get(self.node_idx as usize).map_or(1, |node| node.joined)
     }
@@ -47,7 +47,7 @@ impl DesiredJob {
 pub enum Aim {
     /// Start it if it was never started here, and let it run.
     Run,
-    /// Wait for `patience`, send TERM, wait for `grace`, send KILL; stop when no processes are left. A job that was
+    /// Wait for `patience`, send TERM, wait for `grace`, send KILL; done when no processes are left. A job that was
     /// never started here is reported as ended at once.
     End { patience: Span, grace: Span },
 }
@@ -65,20 +65,20 @@ pub struct Launch {
     pub wall: Span,
     /// The time between TERM and KILL after the end of the wall time.
     pub grace: Span,
-    /// Node 0 runs a script; tasks are spread in blocks in this order.
+    /// The first node runs a script; tasks are distributed in blocks in this order.
     pub nodes: Vec<LaunchNode>,
-    /// Counts the changes of the nodes, from 1: an agent that receives a higher number tells the processes.
+    /// Counts the changes of the nodes, from 1: an agent that receives a higher number notifies the processes.
     #[serde(default = "first")]
     pub generation: u32,
     /// For a malleable job: what happens in it when its nodes change. Its processes may then negotiate for it, with
     /// credentials that the agent places.
     pub on_resize: Option<OnResize>,
-    /// The range of node numbers with which a malleable job was submitted; 0 and 0 if it gave none.
+    /// The range of node counts with which a malleable job was submitted; 0 and 0 if it gave none.
     #[serde(default)]
     pub least: u32,
     #[serde(default)]
     pub most: u32,
-    /// The memory limit of its processes on each node, where the node can enforce it; 0: no limit.
+    /// The memory limit of its processes on each node, where the node can enforce it; 0 for no limit.
     #[serde(default)]
     pub memory: Mebibytes,
     /// Its CPUs are cores: the other hardware threads of each of its cores stay idle.
@@ -89,20 +89,20 @@ pub struct Launch {
     pub submitted: Time,
 }
 
-/// One of several times for which a node has a job of the same number: a job may free a node and get it again, and a
-/// server that was restored from a backup gives numbers out again.
+/// One of several periods in which a node has a job of the same number: a job may free a node and get it again, and a
+/// server restored from a backup assigns numbers again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay {
     pub submitted: Time,
-    /// The generation of the job's nodes with which the node came.
+    /// The generation of the job's nodes with which the node was added.
     pub joined: u32,
 }
 
 impl Stay {
-    /// The stay of which nothing is known.
+    /// The stay of a job of which nothing is known.
     pub const UNKNOWN: Stay = Stay { submitted: Time::EPOCH, joined: 1 };
 
-    /// Returns whether this stay is over if `other` is wanted.
+    /// Returns whether this stay is over if the server wants `other`.
     pub fn is_before(self, other: Stay) -> bool {
         let is_known = self.submitted != unknown() && other.submitted != unknown();
         (is_known && self.submitted != other.submitted) || self.joined < other.joined
@@ -140,7 +140,7 @@ impl Launch {
     }
 }
 
-/// The first generation of the nodes of a job.
+/// Returns the first generation of the nodes of a job.
 fn first() -> u32 {
     1
 }
@@ -153,22 +153,23 @@ pub struct LaunchNode {
     pub name: String,
     #[serde(deserialize_with = "rms_model::checked::name")]
     pub cluster: String,
-    /// `ip:port` where the other agents of the job reach this one.
+    /// `ip:port` at which the other agents of the job reach this one.
     pub address: String,
     pub first_task: u32,
     pub n_tasks: u32,
     /// The CPUs that the job has there: all of the node, unless it has given some back.
     pub cpus: u32,
-    /// The CPUs that it asked for there, if it has fewer now: it borrows some, lends some, or has given some back. Else 0.
+    /// The CPUs that it requested there, if it has fewer now (it borrows some, lends some, or has given some back);
+    /// else 0.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub asked_cpus: u32,
-    /// The generation with which it was added. A node that was freed and is added again starts again.
+    /// The generation with which it was added. A node that was freed and added again starts from scratch.
     #[serde(default = "first")]
     pub joined: u32,
-    /// The job was asked to leave it; processes there continue until it has left, or its time is over.
+    /// The job was asked to leave it; processes there continue until it has left or its time is over.
     #[serde(default)]
     pub departing: bool,
-    /// The job's part of a node that it shares; absent: all of it.
+    /// The job's part of a node that it shares; absent for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
 }
@@ -188,14 +189,14 @@ pub enum JobStatus {
         since: Time,
         /// The generation of the job's nodes and resources, as known to its share here.
         generation: u32,
-        /// Whether all its processes keep to the cores, memory and devices that it has here by that generation. False
-        /// if the node cannot enforce that.
+        /// Whether all its processes are confined to the cores, memory and devices that it has here in that generation.
+        /// False if the node cannot enforce this.
         is_confined: bool,
     },
     /// No process of the job is left on this node.
     Ended { at: Time, exit: NodeExit, usage: Usage },
-    /// It was ordered, and no process has answered yet. Only a full report contains this: a server that gave the job up
-    /// must know that it is there.
+    /// It was ordered, and no process has answered yet. Only a full report contains this: a server that has given up
+    /// the job must know that it is there.
     Starting,
 }
 
@@ -224,7 +225,7 @@ pub enum NodeExit {
     WallTime,
     /// Ended because the server ordered it.
     Ordered,
-    /// Its processes are gone for an unknown reason: the node was restarted or the supervisor killed.
+    /// Its processes vanished for an unknown reason: the node was restarted or the supervisor killed.
     Vanished {
         reason: String,
     },
@@ -234,7 +235,7 @@ pub enum NodeExit {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_node_fault: bool,
     },
-    /// Ended because the server ordered it, by KILL: it had not ended within the grace after TERM.
+    /// Ended by KILL on the server's order: it had not ended within the grace period after TERM.
     Overstayed,
     /// The kernel killed some of its processes because they needed more memory than requested.
     OutOfMemory,
@@ -242,26 +243,26 @@ pub enum NodeExit {
     Unsupervised {
         reason: String,
     },
-    /// Ended by the node, because it violated a rule.
+    /// Ended by the node because it violated a rule.
     Violated {
         reason: String,
     },
 }
 
 impl NodeExit {
-    /// The job could not start.
+    /// Creates the exit of a job that could not start.
     pub fn not_started(reason: &str) -> NodeExit {
         NodeExit::NotStarted { reason: reason.to_owned(), is_node_fault: false }
     }
 
-    /// The node could not start the job, and could not have started another one.
+    /// Creates the exit of a job that the node could not start, and could not have started another one.
     pub fn at_fault(reason: &str) -> NodeExit {
         let reason = format!("the node is at fault, not the job: {reason}");
         NodeExit::NotStarted { reason, is_node_fault: true }
     }
 }
 
-/// A report of an agent: all its jobs after a (re)connect, otherwise the changed ones.
+/// A report of an agent: all its jobs after a (re)connect, otherwise those that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// The highest generation that the agent has acted on.
@@ -278,7 +279,7 @@ pub struct AgentHello {
     #[serde(deserialize_with = "rms_model::checked::text")]
     pub address: String,
     pub inventory: Inventory,
-    /// Why no job can start there, if none can: part of the hello, so that no job is sent before this is known.
+    /// Why no job can start there, if so: part of the hello, so that the server knows before it sends a job.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rms_model::checked::opt_text")]
     pub trouble: Option<String>,
 }

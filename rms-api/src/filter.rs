@@ -1,4 +1,4 @@
-//! Which jobs, nodes and records a list shows, in which order, and how many.
+//! Which jobs, nodes and records a list shows, their order and their number.
 //!
 //! The server filters, sorts and limits, so that only requested entries are sent. Absent or empty fields do not
 //! restrict.
@@ -28,7 +28,7 @@ pub struct JobFilter {
     /// Jobs submitted at or after this time.
     #[serde(default)]
     pub since: Option<Time>,
-    /// Replaces the default order, running jobs first, then the queue, which remains the order of equals.
+    /// Replaces the default order (running jobs first, then the queue), which still breaks ties.
     #[serde(default)]
     pub sort: Vec<(JobColumn, Way)>,
     /// The most jobs to list; 0 for all.
@@ -52,7 +52,7 @@ pub struct NodeFilter {
     pub states: Vec<NodeState>,
     #[serde(default)]
     pub clusters: Vec<String>,
-    /// Replaces the order in which they joined.
+    /// Replaces the default order, in which they joined.
     #[serde(default)]
     pub sort: Vec<(NodeColumn, Way)>,
     /// The most nodes to list; 0 for all.
@@ -75,9 +75,9 @@ pub enum JobColumn {
     Tasks,
     Wall,
     Submitted,
-    /// When it started, or would start; jobs with an unknown start come last.
+    /// The start time, actual or planned; jobs with an unknown start come last.
     Start,
-    /// When it must end; jobs that have not started come last.
+    /// The time by which it must end; jobs that have not started come last.
     End,
 }
 
@@ -178,7 +178,7 @@ pub struct NoSuchColumn {
     known: String,
 }
 
-/// Parses `submitted`, or `-priority` for descending. A unique beginning of a word is accepted.
+/// Parses `submitted`, or `-priority` for descending. A unique prefix of a word is accepted.
 ///
 /// # Errors
 /// The word names no column, or several.
@@ -199,7 +199,7 @@ pub fn column<C: Column>(text: &str) -> Result<(C, Way), NoSuchColumn> {
     })
 }
 
-/// Returns each column once: sorting by the same column again changes nothing.
+/// Removes repeated columns: sorting by the same column again changes nothing.
 pub fn distinct<C: Copy + PartialEq>(sort: &[(C, Way)]) -> Vec<(C, Way)> {
     let mut distinct: Vec<(C, Way)> = Vec::new();
     for (column, way) in sort {

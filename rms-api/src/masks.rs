@@ -1,10 +1,10 @@
-//! The CPUs that jobs are to use on their nodes, which the server knows, and those that their processes may use, which
-//! agents see.
+//! The CPUs assigned to jobs on their nodes, which the server knows, and those on which their processes may run, which
+//! agents observe.
 
 use rms_model::{Indices, JobId, Owner, Run, Time, checked};
 use serde::{Deserialize, Serialize};
 
-/// The object of a request for masks.
+/// The scope of a request for masks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MasksOf {
     /// One job, on all of its nodes.
@@ -20,7 +20,7 @@ pub struct MaskOrder {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "checked::opt_name")]
     pub node: Option<String>,
     pub process: ProcessOf,
-    /// The kernel's numbers; empty: all CPUs that the job has there, as before any change.
+    /// The kernel's numbers; empty for all CPUs that the job has there, as before any change.
     pub cpus: Indices,
 }
 
@@ -37,7 +37,7 @@ pub enum ProcessOf {
 pub struct NodeMasks {
     pub node: String,
     pub jobs: Vec<JobMasks>,
-    /// Why its processes were not inspected, if they were not.
+    /// Why the processes on the node were not inspected, if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
 }
@@ -52,19 +52,19 @@ pub struct JobMasks {
     pub lent: Vec<LoanLine>,
     /// Cores that it borrows from owners as their guest.
     pub borrowed: Vec<LoanLine>,
-    /// What the agent reports; absent if it has not answered, or does not have the job yet.
+    /// What the agent reports; absent if it has not answered or does not have the job yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenMasks>,
 }
 
-/// Cores of one node that one job has of another.
+/// Cores of one node that one job has lent to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoanLine {
     pub node: String,
     /// The other job.
     pub job: JobId,
     pub cores: Indices,
-    /// The time since which the two share their present cores.
+    /// The time since which the two jobs share their current cores.
     pub since: Time,
     /// The owner's processes have left them.
     pub is_in_force: bool,
@@ -75,23 +75,23 @@ pub struct LoanLine {
 pub struct MaskedJob {
     pub job: JobId,
     pub run: Run,
-    /// The cores of a node that it shares, by the server's numbers; absent: all of them.
+    /// The cores of a node that it shares, by the server's numbers; absent for all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Indices>,
-    /// The number of CPUs that it has of these.
+    /// The number of CPUs that it has on these cores.
     pub n_cpus: u32,
     #[serde(default)]
     pub one_thread_a_core: bool,
 }
 
-/// What an agent sees of one job. CPUs have the kernel's numbers.
+/// What an agent observes of one job. CPUs have the kernel's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenMasks {
-    /// The CPUs of this machine that the job is to use.
+    /// The CPUs of this node that are assigned to the job.
     pub intended: Indices,
     /// The CPUs on which any of the listed processes may run.
     pub actual: Indices,
-    /// Parents before their children; if there are many, only the first ones.
+    /// Parents before their children; only the first ones if there are many.
     pub processes: Vec<ProcessMask>,
     /// The number of all processes.
     pub n_processes: u32,
@@ -109,13 +109,13 @@ pub struct ProcessMask {
     pub n_threads: u32,
     /// The CPUs on which any of its threads may run.
     pub cpus: Indices,
-    /// The CPUs that it was told to use, if it adapts to the CPUs of its job by itself.
+    /// The CPUs that it was told to use, if it adapts to the CPUs of its job itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Indices>,
-    /// It has not adapted to these yet.
+    /// It has not adapted to them yet.
     #[serde(default)]
     pub is_behind: bool,
-    /// It has a team of GCC's OpenMP with more threads than CPUs since these were changed, which cannot adapt: it may
+    /// It has a team of GCC's OpenMP with more threads than CPUs since these changed; such a team cannot adapt and may
     /// be many times slower than its CPUs.
     #[serde(default)]
     pub is_slow_team: bool,

@@ -1,4 +1,4 @@
-//! Messages between an application and the server about its size, beside the messages of the dialogue itself (002).
+//! Messages between an application and the server about its size, other than the messages of the dialogue itself (002).
 //!
 //! There are two ways to negotiate. A process of the job may *negotiate for the application*: it attaches over a
 //! channel of its own and runs the application's end of the dialogues. Or a caller *asks* once and waits for the
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::stages::Stages;
 
-/// A change requested for an application, and the limits that are acceptable.
+/// A change requested for an application, and the acceptable limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub direction: Direction,
     pub what: Asked,
-    /// The number of nodes, licences or milliseconds, or of cores, MiB or devices on each node, more or less.
+    /// The change in quantity: in nodes, licences or milliseconds, or in cores, MiB or devices on each node.
     pub quantity: u64,
     /// A counter-offer of at least this quantity is accepted.
     pub least: u64,
@@ -27,11 +27,11 @@ pub struct Ask {
     pub sizes: Sizes,
     /// The highest price for a node and hour, in thousandths.
     pub price: Price,
-    /// How long it is needed; `None`: until the application ends.
+    /// How long it is needed; `None` until the application ends.
     #[serde(default, deserialize_with = "rms_model::checked::opt_span")]
     pub duration: Option<Span>,
-    /// When nodes are given back: their names; empty: the last ones. When the ask is about resources inside nodes: the
-    /// names of these nodes; empty: all nodes.
+    /// When nodes are given back: their names, or empty for the last ones. When the ask is about resources inside
+    /// nodes: the names of these nodes, or empty for all nodes.
     pub nodes: Vec<String>,
     /// How long to wait for nodes.
     #[serde(deserialize_with = "rms_model::checked::span")]
@@ -41,15 +41,15 @@ pub struct Ask {
 /// The resource that an ask is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    /// Nodes of a cluster, by name; `None`: the cluster of the named nodes, otherwise that of its first node.
+    /// Nodes of a cluster, by name; `None` for the cluster of the named nodes, or else that of its first node.
     Nodes { cluster: Option<String> },
     /// Wall time, in milliseconds.
     Time,
-    /// Cores on each of its nodes of a cluster, by name; `None`: the cluster where it has its nodes.
+    /// Cores on each of its nodes of a cluster, by name; `None` for the cluster where it has its nodes.
     Cores { cluster: Option<String> },
     /// MiB of memory on each of these nodes.
     Memory { cluster: Option<String> },
-    /// Devices of one name on each of these nodes: `gpu`, or with a type `gpu:a100`.
+    /// Devices of one kind on each of these nodes: `gpu`, or with a type, `gpu:a100`.
     Devices { cluster: Option<String>, name: String },
     /// Licences of one name of a cluster.
     Licences { cluster: Option<String>, name: String },
@@ -72,7 +72,7 @@ pub enum AskOutcome {
     Failed {
         negotiation: NegotiationId,
         reason: Reason,
-        /// If too few nodes were free: the number that the application could have had at the end.
+        /// If too few nodes were free: how many the application could have had at the end.
         free: Option<u32>,
     },
 }
@@ -85,7 +85,7 @@ pub enum NegotiatorCall {
     /// [`NegotiatorNotice::Replaced`]. Answered with [`NegotiatorAnswer::Attached`], which contains the state of all
     /// open negotiations, and followed by the messages that the other end has not confirmed.
     Attach(Manner),
-    /// Sets the limits of what the server may offer and ask from now on.
+    /// Sets the limits of what the server may offer and ask for from now on.
     Declare(Declared),
     /// A message of the application's end of a dialogue. It has no answer of its own: a reply arrives as
     /// [`NegotiatorNotice::Said`], an error as [`NegotiatorNotice::Refused`].
@@ -109,7 +109,7 @@ pub enum Keeps {
     /// None: each of its processes can leave.
     #[default]
     Nothing,
-    /// All that it has now, if nothing else is known.
+    /// All that it has now, if nothing more is known.
     All,
     /// These nodes, by name.
     Nodes(Vec<String>),
@@ -126,7 +126,7 @@ pub struct Declared {
 }
 
 impl From<&Malleable> for Declared {
-    /// The limits declared at submission.
+    /// Returns the limits declared at submission.
     fn from(malleable: &Malleable) -> Declared {
         let Malleable { least, most, sizes, speedup, on_resize: _, survives_loss: _ } = malleable.clone();
         Declared { least, most, sizes, speedup }
@@ -146,7 +146,7 @@ pub struct Attached {
     pub job: JobId,
     pub run: Run,
     pub rules: Rules,
-    /// The last number under which the application has opened a negotiation: its next ones continue from there.
+    /// The number of negotiations that the application has opened; it continues numbering from there.
     pub n_opened: u32,
     pub declared: Declared,
     pub holding: Holding,
@@ -154,7 +154,7 @@ pub struct Attached {
     pub release_within: Span,
     /// The open negotiations, which a restarted process does not know.
     pub open: Vec<Reminder>,
-    /// All clusters by name; the application may ask for nodes of any.
+    /// The names of all clusters; the application may request nodes of any.
     pub clusters: BTreeMap<ClusterId, String>,
 }
 
@@ -184,10 +184,10 @@ pub struct HeldNode {
     pub address: String,
     /// The CPUs that it has there: all of the node, unless it has given some back.
     pub cpus: u32,
-    /// The cores that it has there; 0 from a server that does not tell, whose nodes have one CPU a core.
+    /// The cores that it has there; 0 from an older server, whose nodes have one CPU per core.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub cores: u32,
-    /// The memory that it may use there; 0: no limit.
+    /// The memory that it may use there; 0 for no limit.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub memory: Mebibytes,
     /// The devices that it has there.
@@ -201,7 +201,7 @@ pub struct HeldNode {
 }
 
 impl HeldNode {
-    /// The cores that it has there.
+    /// Returns the cores that it has there.
     pub fn n_cores(&self) -> u32 {
         if self.cores == 0 { self.cpus } else { self.cores }
     }
@@ -219,13 +219,13 @@ pub enum NegotiatorNotice {
     },
     /// Its nodes or its end time have changed.
     Holding(Box<Holding>),
-    /// The application has left, or is being ended. No notice follows.
+    /// The application has ended, or is being ended. No notice follows.
     Ended {
         outcome: Outcome,
     },
     /// Another channel serves it now. No notice follows.
     Replaced,
-    /// Another caller has asked for a change of the application: numbers up to this one are used.
+    /// Another caller has requested a change of the application: negotiation numbers up to this one are used.
     Counted {
         n_opened: u32,
     },
@@ -240,7 +240,7 @@ pub enum NegotiatorNotice {
 pub struct NegotiationRecord {
     pub id: NegotiationId,
     pub direction: Direction,
-    /// The caller who asked, if it was not the application's own end: a user, or an agent for its ranks.
+    /// The caller who requested it, if it was not the application's own end: a user, or an agent for its ranks.
     pub by: Option<String>,
     pub opened: Time,
     /// Every proposal, and every later change of the phase, in order.
@@ -250,13 +250,13 @@ pub struct NegotiationRecord {
 }
 
 impl NegotiationRecord {
-    /// Returns the line of a negotiation that is over.
+    /// Returns the record of an ended negotiation as a line.
     pub fn line(self, job: JobId, run: Run, owner: String) -> NegotiationLine {
         let last = self.rounds.iter().rev().find_map(|round| match &round.said {
             Said::Phase { phase, .. } => Some(*phase),
             Said::Proposed { .. } => None,
         });
-        // Each record ends with a phase; if there is too much, only earlier rounds are dropped.
+        // Each record ends with a phase: if there are too many rounds, only the earliest ones are dropped.
         let phase = last.unwrap_or(Phase::Ended(Ending::Withdrawn));
         NegotiationLine { job, run, owner, record: self, phase, until: None, held: Vec::new() }
     }
@@ -276,7 +276,7 @@ pub enum Said {
         round: u16,
         template: negotiation::Template,
     },
-    /// From here on the standing proposal applies.
+    /// A change of phase; the current proposal still applies.
     Phase {
         phase: negotiation::Phase,
         reason: Option<Reason>,
@@ -292,7 +292,7 @@ pub struct NegotiationLine {
     pub record: NegotiationRecord,
     /// The phase of an open negotiation.
     pub phase: negotiation::Phase,
-    /// The time until which the standing offer can be answered, or what was agreed must be ready.
+    /// The time by which the current offer must be answered, or the agreed change must be ready.
     pub until: Option<Time>,
     /// Names of the nodes that are held for it.
     pub held: Vec<String>,

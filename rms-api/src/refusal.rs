@@ -141,7 +141,7 @@ pub enum Refusal {
     MemoryPerCpu { key: String, value: String, largest: Mebibytes },
     #[error("there is no token '{0}'; 'rms token list' shows them")]
     NoSuchToken(String),
-    /// One message for every way in which a token is invalid, so that an attacker learns nothing by guessing.
+    /// One message for all ways in which a token is invalid, so that an attacker learns nothing from guesses.
     #[error(
         "the token is not valid: it is unknown, used, revoked or expired; ask an admin for a new one ('rms token create')"
     )]
@@ -253,7 +253,7 @@ fn are(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// A refusal as it is sent: a stable word for programs, and a sentence for people.
+/// A refusal as sent: a stable word for programs and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[error("{message}")]
 pub struct Refused {

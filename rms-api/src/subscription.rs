@@ -1,7 +1,7 @@
 //! Messages between an external launcher and the server (001, §4.2 and §5.1).
 //!
-//! A launcher serves one application. It subscribes and receives its *view*; it sends requests, each with a tag of its
-//! own, and sends another one when its view changes; with the start it receives the granted nodes; it has the work
+//! A launcher serves one application. It subscribes and receives its *view*. It sends requests, each with a tag of its
+//! own, and sends another one when its view changes. With the start it receives the granted nodes; it has the work
 //! started there, or uses the nodes by its own means; and it reports when it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +14,12 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Calls of a launcher. Every call but the first names the application that the caller acts for; only its owner may.
+/// Calls of a launcher. Every call but the first names the application that the caller acts for; only its owner may act
+/// for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherCall {
-    /// Brings an application into the system. Answered with [`LauncherAnswer::Subscribed`]; the first
-    /// [`Notice::Changed`], with every cluster that the filter lets through, follows at once.
+    /// Adds an application to the system. Answered with [`LauncherAnswer::Subscribed`]; the first [`Notice::Changed`],
+    /// with every cluster that passes the filter, follows at once.
     Subscribe(Box<Subscription>),
     /// Acts for an application again after the connection was lost. Answered and followed as a subscription is, and by
     /// [`Notice::Started`] if the application has started meanwhile. An older connection for it receives
@@ -28,8 +29,7 @@ pub enum LauncherCall {
     Clusters { job: JobId },
     /// 001: request, or re-request. Replaces the previous request.
     Request { job: JobId, wish: LauncherRequest },
-    /// Starts processes on the granted nodes. Allowed once for each start; the application is done when they have
-    /// ended.
+    /// Starts processes on the granted nodes. Allowed once for each start; the application ends when they have ended.
     Launch { job: JobId, tag: Tag, launch: Box<Launchable> },
     /// Confirms the start; the launcher uses the nodes by its own means, and will report when it is done.
     Accept { job: JobId, tag: Tag },
@@ -52,8 +52,8 @@ impl LauncherCall {
     }
 }
 
-/// 001: RTag. Chosen by the launcher, ascending from request to request of an application. It tells the launcher which
-/// request was granted, and in the launcher's calls proves that they refer to that start.
+/// 001: RTag. Chosen by the launcher; it increases with each request of an application. It tells the launcher which
+/// request was granted, and proves in the launcher's calls that they refer to that start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag(pub u64);
 
@@ -62,7 +62,7 @@ pub struct Tag(pub u64);
 pub struct Subscription {
     #[serde(default)]
     pub labels: Labels,
-    /// The clusters to show, and what their nodes must have.
+    /// Which clusters to show, and what their nodes must have.
     pub filter: Filter,
     /// Applications with higher values come first; only an admin may go above 0.
     pub priority: i32,
@@ -91,24 +91,24 @@ pub struct Filter {
     /// A cluster with less memory over all nodes that meet the constraint is not shown.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub total_memory: Mebibytes,
-    /// Slices for which it wants to see how many nodes have room, beside whole nodes; at most [`MAX_SLICES`].
+    /// Slices for which it wants to see how many nodes have room, in addition to whole nodes; at most [`MAX_SLICES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
 }
 
-/// The most slices of a filter: profiles of more would cost more than they are worth.
+/// The most slices of a filter: the profiles of more would cost more than they are worth.
 pub const MAX_SLICES: usize = 8;
 
 /// 001: REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherRequest {
     pub tag: Tag,
-    /// The version of the view on which the choice is based: the time since it was sent is the launcher's adaptation
-    /// delay.
+    /// The version of the view on which the choice is based. The time since that view was sent is the launcher's
+    /// adaptation delay.
     pub seen: u64,
     pub request: Request,
     /// What it requests of each node, if jobs share nodes; a node that is allocated whole must have as much. Without
-    /// cores: whole nodes.
+    /// cores, it requests whole nodes.
     #[serde(default, skip_serializing_if = "Slice::is_none")]
     pub slice: Slice,
 }
@@ -124,10 +124,10 @@ impl LauncherRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launchable {
     pub execution: Execution,
-    /// Over all nodes; absent: one task on each.
+    /// Over all nodes; absent for one task on each.
     pub n_tasks: Option<u32>,
     pub cpus_per_task: u32,
-    /// The work changes its size while it runs, within these limits (002). Absent: as in the subscription.
+    /// The work changes its size while it runs, within these limits (002). Absent for those of the subscription.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malleable: Option<Malleable>,
 }
@@ -167,13 +167,13 @@ pub struct ClusterInfo {
     pub name: String,
     /// The number of existing nodes.
     pub nodes: u32,
-    /// The number of CPUs that each of its nodes has at least.
+    /// The least number of CPUs of any of its nodes.
     pub cpus: u32,
     pub memory: Mebibytes,
     /// The features that all of its nodes have.
     pub features: BTreeSet<String>,
-    /// The least that each of its nodes has: packages, physical cores, thousandths of the speed of the reference node,
-    /// and space for scratch files. 0 if the server is older and does not send it.
+    /// The minimum over its nodes: packages, physical cores, thousandths of the speed of the reference node, and space
+    /// for scratch files. 0 from an older server.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub sockets: u32,
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
@@ -209,13 +209,13 @@ pub enum Notice {
     Changed(ViewChange),
     /// 001: startNotify.
     Started(Grant),
-    /// The application has left: it is done, or it was ended by a user, an admin or because of a violation.
+    /// The application has ended: it is done, or a user, an admin or a violation ended it.
     Ended { outcome: Outcome },
     /// Another connection acts for the application now.
     Replaced,
 }
 
-/// What has changed in a launcher's view since the last notice: only the dirty clusters.
+/// What has changed in a launcher's view since the last notice: only the clusters that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewChange {
     /// Increases with each change of this launcher's view.
@@ -228,13 +228,13 @@ pub struct ViewChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterChange {
     pub cluster: ClusterId,
-    /// 0: whole nodes; from 1 on, the slices of the filter in their order. A node is busy for a slice while it has no
-    /// room for it, and counts in the capacity if it is large enough.
+    /// 0 for whole nodes; from 1 on, the slices of the filter in their order. A node is busy for a slice while it has
+    /// no room for it, and counts in the capacity if it is large enough.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub shape: u32,
     /// The information on the cluster, or on its connections, has changed and should be requested.
     pub info: bool,
-    /// The number of usable nodes, which the occupation refers to. 0: the cluster is no longer shown.
+    /// The number of usable nodes, to which the occupation refers. 0 if the cluster is no longer shown.
     pub capacity: u32,
     /// The new occupation from `at` on; absent if it has not changed. Shared by all launchers that see the same.
     pub occupied: Option<Arc<Profile>>,
@@ -263,7 +263,7 @@ pub struct GrantedNode {
     pub address: String,
     /// The number of logical CPUs that the application has there.
     pub cpus: u32,
-    /// Its part of the node; absent: the whole node.
+    /// Its part of the node; absent for the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<rms_model::Grant>,
 }

@@ -31,10 +31,10 @@ pub fn socket() -> Option<PathBuf> {
     Some(PathBuf::from(path))
 }
 
-/// Calls the agent, which may be restarting; may be cancelled.
+/// Calls the agent, which may be restarting; cancel-safe.
 ///
 /// # Errors
-/// It does not answer.
+/// The agent does not answer.
 pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Failure> {
     let begun = Instant::now();
     let stream = loop {
@@ -43,7 +43,7 @@ pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Fa
             Err(error) => error,
         };
         use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
-        // Callers of an agent that is stopped fill its queue.
+        // Callers of a stopped agent fill its backlog.
         let may_come = matches!(error.kind(), ConnectionRefused | NotFound | WouldBlock);
         if !may_come || begun.elapsed() > PATIENCE {
             let doing = format!("the agent of this node cannot be reached at {}", socket.display());
@@ -52,7 +52,7 @@ pub async fn call(socket: &Path, call: &Call) -> Result<(FromAgent, ToAgent), Fa
         tokio::time::sleep(LOOK_EVERY).await;
     };
     let (read, mut write) = stream.into_split();
-    // An agent that refuses us says why, and may have closed the connection before the call was sent.
+    // An agent that refuses the call says why, and may have closed the connection before the call was sent.
     let _heard_below = write.write_all(&frame::message(call)).await;
     Ok((FromAgent { read, decoder: Decoder::default(), was_reset: false }, ToAgent(write)))
 }
@@ -63,17 +63,17 @@ async fn connect(socket: &Path) -> io::Result<UnixStream> {
 }
 
 impl ToAgent {
-    /// Sends some of these bytes, and returns how many; may be cancelled.
+    /// Sends some of these bytes, and returns how many; cancel-safe.
     ///
     /// # Errors
-    /// The agent is gone, which reading reports, too.
+    /// The agent has closed the connection, which reading reports, too.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes).await
     }
 }
 
 impl FromAgent {
-    /// Receives the next frame, none once the agent is gone; may be cancelled.
+    /// Receives the next frame, `None` once the agent has closed the connection; cancel-safe.
     ///
     /// # Errors
     /// The agent sends an invalid frame.
@@ -102,18 +102,18 @@ impl FromAgent {
         }
     }
 
-    /// Returns whether the agent is gone and had not read everything sent to it: the kernel resets such a connection,
-    /// also one that the agent had not accepted yet.
+    /// Returns whether the agent closed the connection before it had read everything: the kernel resets such a
+    /// connection, and also one that the agent had not accepted yet.
     pub fn left_words_unread(&self) -> bool {
         self.was_reset
     }
 }
 
-/// Returns where the job's own credentials are, and the server's address. The agent has the key made at the first
-/// request.
+/// Returns the directory of the job's own credentials, and the server's address. The agent has the key created at the
+/// first request.
 ///
 /// # Errors
-/// The agent does not answer, or this is no process of a job.
+/// The agent does not answer, or this process does not belong to a job.
 pub async fn credentials(socket: &Path) -> Result<(PathBuf, String), Failure> {
     let (mut from, _to) = call(socket, &Call::Credentials { credentials: () }).await?;
     match from.next().await? {
@@ -134,8 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// An agent that was stopped before it read a call may be called again; after that it may have begun to execute the
-    /// call.
+    /// A call that a stopped agent has not read may be repeated; after that the agent may have begun to execute it.
     #[tokio::test]
     async fn a_call_that_was_not_read_is_told_from_one_that_was() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -11,7 +11,7 @@ use rms_model::{Limits, Time};
 use crate::failure::Failure;
 use crate::stamp;
 
-/// What a job inherits from the command that submits it, and the time of that command.
+/// What a job inherits from the submitting command, and the time of that command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub cwd: PathBuf,
@@ -42,7 +42,7 @@ impl Caller {
     }
 }
 
-/// Variables in the order of names. Values that are not valid UTF-8 keep their bytes.
+/// Returns the variables in the order of their names. Values that are not valid UTF-8 keep their bytes.
 fn environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
     let text = |(name, value): (OsString, OsString)| (from_bytes(name.as_bytes()), from_bytes(value.as_bytes()));
     let mut environment: Vec<(String, String)> = vars.map(text).filter(|(name, _)| !name.is_empty()).collect();
@@ -50,7 +50,7 @@ fn environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String,
     environment
 }
 
-/// Reads the umask from the process status: the system call would have to change it for a moment.
+/// Reads the umask from the process status, as the system call can read it only by changing it.
 fn umask(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(line.trim(), 8).ok()

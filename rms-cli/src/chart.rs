@@ -11,7 +11,7 @@ use ticks::{round_marks, short};
 #[derive(Clone, Debug)]
 pub struct Chart {
     pub title: String,
-    /// What lines and bands mean.
+    /// Explains the lines and bands.
     pub subtitle: String,
     /// The name of each curve, in the order of every panel.
     pub legend: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Value {
 }
 
 impl Chart {
-    /// A complete SVG document.
+    /// Returns a complete SVG document.
     pub fn svg(&self) -> String {
         let n_columns = self.panels.len().clamp(1, 2);
         let n_rows = self.panels.len().div_ceil(n_columns).max(1);
@@ -155,7 +155,7 @@ impl Panel {
         }
     }
 
-    /// Returns the marks of the x axis; there is no half cluster.
+    /// Returns the marks of the x axis; whole numbers if all values are whole.
     fn x_marks(&self, (least, most): (f64, f64)) -> Vec<f64> {
         let are_whole = self.xs.iter().all(|x| x.fract() == 0.0);
         let n_wanted = if are_whole { ((most - least) as u32).clamp(1, 8) } else { 8 };
@@ -213,7 +213,7 @@ fn mark(idx: usize, x: f64, y: f64) -> String {
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9"];
 const LEFT_EDGE: f64 = 20.0;
 const TOP: f64 = 76.0;
-/// Room for the labels beside the plot.
+/// The space for the labels next to the plot.
 const AXIS: f64 = 72.0;
 const PLOT_WIDTH: f64 = 380.0;
 const PLOT_HEIGHT: f64 = 190.0;
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_curve_goes_through_its_means_and_its_band_through_its_extremes() {
         let svg = chart(vec![vec![value(0.0, 5.0, 10.0), value(10.0, 10.0, 10.0)]]).svg();
-        // The plot begins at 92, is 380 wide, and its floor is at 316 and its ceiling at 126.
+        // The plot begins at 92 and is 380 wide; its bottom is at 316, its top at 126.
         assert!(svg.contains("d=\"M92 221L472 126\""), "{svg}");
         assert!(svg.contains("d=\"M92 126L472 126L472 126L92 316Z\""), "{svg}");
         assert!(svg.contains("nodes &lt;s&gt;") && svg.contains("A &amp; B"));

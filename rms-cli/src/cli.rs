@@ -1,4 +1,4 @@
-//! The command line as a whole: parses it, runs its verb, and turns what comes of it into an exit code.
+//! The command line as a whole: parses it, runs the verb, and turns the outcome into an exit code.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -78,10 +78,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     code(exit)
 }
 
-/// What is wrong with the words of an `rms` that starts a step: said of a script before it runs.
+/// Checks the arguments of an `rms` that starts a step, for a script before it runs.
 ///
 /// # Errors
-/// As those of the command, except for errors that only the job can detect.
+/// Those of the command, except for errors that only the job can detect.
 pub fn check_step(words: &[String]) -> Result<(), srun::Misuse> {
     let cli = Cli::try_parse_from(["rms"].into_iter().chain(words.iter().map(String::as_str)))?;
     match cli.verb {
@@ -113,16 +113,16 @@ fn run(verb: Verb, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn in_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    // One thread: a command waits for one server, and starting threads would cost more than it does.
+    // One thread: a command waits for one server, and starting threads would cost more than the command itself.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("the runtime cannot be started", error))?;
     let exit = runtime.block_on(command);
-    // A thread may still wait for input that is no longer wanted.
+    // A thread may still wait for input that is no longer needed.
     runtime.shutdown_background();
     exit
 }
 
-/// Help and version are answers; everything else is a usage error.
+/// Returns the exit for arguments that were not parsed: help and version are answers, everything else is a usage error.
 fn not_parsed(error: &clap::Error, args: &[OsString]) -> Exit {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -172,7 +172,7 @@ mod tests {
     fn every_verb_explains_itself_by_examples() {
         let mut cli = Cli::command();
         cli.build();
-        // The parser's own verb is not one of ours.
+        // The parser's own verb is not one of Limber's.
         let ours = cli.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
         for verb in ours {
             let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Flags that several verbs share come from types of their own, whose comments are for us.
+    /// Flags that several verbs share come from separate types, whose comments are for developers.
     #[test]
     fn a_help_begins_with_what_the_list_of_verbs_says() {
         let listed: Vec<(String, String)> = Cli::command().get_subcommands().map(named_and_about).collect();

@@ -1,8 +1,8 @@
-//! Collects what tasks write, for `--json`.
+//! Collects the output of tasks for `--json`.
 
 use launcher_sdk::Stream;
 
-/// What tasks have written, up to a limit: we cannot limit a program's output, but must limit our memory.
+/// The output of tasks, up to a limit: a program's output is not bounded, but this process's memory must be.
 #[derive(Debug, Default)]
 pub struct Collected {
     pub out: Vec<u8>,

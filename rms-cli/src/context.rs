@@ -1,4 +1,4 @@
-//! What every verb gets: where to write, and how to reach the server.
+//! The context of every verb: where to write, and how to reach the server.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct Context {
     pub check_step: StepCheck,
     /// The definition of the whole command line, from which help pages and completions are generated.
     pub command: fn() -> clap::Command,
-    /// Clients whose connections are closed at the end.
+    /// Clients whose connections must be closed at the end.
     pub clients: RefCell<Vec<Client>>,
 }
 
@@ -33,7 +33,7 @@ impl Context {
     /// Returns the client directory that this command uses.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no client directory.
     pub fn client_dir(&self) -> Result<PathBuf, Failure> {
         self.places.client(self.dir.as_deref())
     }
@@ -60,7 +60,7 @@ impl Context {
     /// client.
     ///
     /// # Errors
-    /// As [`Context::client`].
+    /// Those of [`Context::client`].
     pub async fn client_inside(&self) -> Result<Client, Failure> {
         let is_named = self.dir.is_some() || self.places.rms_dir.is_some();
         let Some(dir) = variable("RMS_JOB_CREDENTIALS").map(PathBuf::from).filter(|_| !is_named) else {
@@ -75,8 +75,8 @@ impl Context {
         self.connect(&dir, &server).await
     }
 
-    /// Returns a client with the credentials of the surrounding job, if its owner has none on this node; none outside a
-    /// job.
+    /// Returns a client with the credentials of the surrounding job, if its owner has none on this node; `None` outside
+    /// a job.
     async fn client_of_job(&self) -> Result<Option<Client>, Failure> {
         let Some(socket) = agent::socket() else { return Ok(None) };
         let (dir, server) = agent::credentials(&socket).await?;
@@ -90,7 +90,7 @@ impl Context {
         Ok(client)
     }
 
-    /// Closes the links of this command, because the server limits those of each user.
+    /// Closes the connections of this command, because the server limits those of each user.
     pub async fn farewell(&self) {
         let clients = self.clients.take();
         for client in clients {
@@ -98,17 +98,17 @@ impl Context {
         }
     }
 
-    /// Returns the names of the clusters, for commands whose answer has only their numbers.
+    /// Returns the names of the clusters, for answers that contain only their numbers.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`](launcher_sdk::CallError).
     pub async fn cluster_names(&self, client: &Client) -> Result<ClusterNames, Failure> {
         Ok(ClusterNames::new(client.clusters().await?))
     }
 }
 
-/// Waits for the credentials. The agent requests them while the job starts, so the first command of a script may be too
-/// early.
+/// Waits for the credentials. The agent requests them while the job starts, so the first command of a script may run
+/// before they exist.
 async fn await_credentials(dir: &Path) {
     let begun = Instant::now();
     while !dir.join("cert.pem").exists() && begun.elapsed() < PATIENCE {

@@ -6,10 +6,10 @@ use thiserror::Error;
 use crate::job_options::JobOptions;
 use crate::sbatch;
 
-/// What a script's directives say.
+/// The content of a script's directives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// `#RMS` lines over `#SBATCH` lines.
+    /// `#RMS` lines take precedence over `#SBATCH` lines.
     pub options: JobOptions,
     /// Directives that were ignored, as `file:line: text`.
     pub warnings: Vec<String>,
@@ -24,12 +24,12 @@ pub struct DirectiveError {
     pub problem: String,
 }
 
-/// Reads the directives before the first command of `script`. Several lines mean the same as one line with all their
-/// words; if an option is given twice, the last one counts.
+/// Reads the directives before the first command of `script`. Several lines are equivalent to one line with all their
+/// words; if an option is repeated, the last one counts.
 ///
 /// # Errors
-/// The first wrong line; `#RMS` lines accept no unknown option, `#SBATCH` lines none that would change what the job
-/// gets.
+/// Reports the first wrong line. `#RMS` lines accept no unknown option, `#SBATCH` lines none that would change what the
+/// job gets.
 pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
     let (mut rms, mut slurm) = (Source::default(), Source::default());
     let mut variables = Vec::new();
@@ -71,10 +71,10 @@ pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
     Ok(Directives { options, warnings })
 }
 
-/// Directives of other systems, which would otherwise be ignored silently.
+/// Directives of other systems; reported, as a comment would be ignored silently.
 const FOREIGN: [&str; 4] = ["#PBS ", "#BSUB ", "#OAR ", "#COBALT "];
 
-/// The lines of one kind, joined into one.
+/// The lines of one kind, joined.
 #[derive(Default)]
 struct Source {
     words: Vec<String>,
@@ -96,7 +96,7 @@ enum Directive<'a> {
 
 impl Directive<'_> {
     fn of(text: &str) -> Option<Directive<'_>> {
-        // sbatch accepts options directly after the mark.
+        // sbatch accepts options directly after the marker.
         let after = |mark: &str| {
             text.strip_prefix(mark).filter(|rest| rest.is_empty() || rest.starts_with(['-', ' ', '\t', '\r']))
         };
@@ -127,8 +127,8 @@ pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {
     JobOptions::from_arg_matches(&matches).map_err(|error| one_line(&error))
 }
 
-/// Returns the first sentence of a command line error, with its tip but without the usage below it. A tip that an option
-/// could be a value is left out: it would be taken as the name of a program.
+/// Returns the first sentence of a command line error, with its tip but without the usage below it. The tip that an
+/// option may be a value is left out: here the value would be the name of a program.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let is_of_use = |line: &&str| !line.is_empty() && !line.starts_with("tip: to pass");

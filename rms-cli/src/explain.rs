@@ -1,4 +1,4 @@
-//! Says in plain sentences why a job is where it is.
+//! Explains in plain sentences why a job is in its state.
 
 use negotiation::Phase;
 use rms_api::answer::{Blocker, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
@@ -12,7 +12,7 @@ use crate::stages;
 use crate::stamp;
 use crate::terms::{self, Allowed};
 
-/// Says why a job is not running, as a part of a sentence; `open` has the open negotiations, as far as we may see them.
+/// Returns why a job is not running, as a part of a sentence; `open` has the open negotiations that the caller may see.
 pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("it is held by {by}; 'rms release' lets it start"),
@@ -125,7 +125,8 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     }
 }
 
-/// Says `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few nodes have enough.
+/// Returns, for example, `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few
+/// nodes have enough.
 fn shortage(short: &Shortage, wanted: u32) -> String {
     let Shortage { each: Slice { cores, memory, devices }, with_cores, with_memory, with_devices } = short;
     let cores = if *cores == 1 { "1 free core".to_owned() } else { format!("{cores} free cores") };
@@ -143,11 +144,11 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
     if *with_devices < wanted {
         return format!("{with_cores}, but {} {devices}", of_them(*with_devices));
     }
-    // Other jobs are planned or promised there before this one would have ended.
+    // Others have reserved the nodes from a time before this job's end.
     format!("{} free what it takes, but not for all of its wall time", have(*with_devices))
 }
 
-/// Says why the job does not start on cores of running jobs.
+/// Returns why the job does not start on cores of running jobs.
 fn no_lender(lenders: &Lenders, wanted: u32) -> String {
     let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit } = *lenders;
     if ends_no_earlier {
@@ -177,7 +178,7 @@ fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
-/// Says which jobs have the nodes, and for how long; of many, the first few.
+/// Returns which jobs have the nodes, and for how long; of many, the first few.
 fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
     if by.is_empty() {
         return String::new();
@@ -220,7 +221,7 @@ fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
     }
 }
 
-/// Says what happens to the nodes that are held for a negotiation: `offered to job 105 until 09:51:40`.
+/// Returns what happens to the nodes that are held for a negotiation: `offered to job 105 until 09:51:40`.
 pub fn offer(line: &NegotiationLine, now: Time) -> String {
     let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
     match line.phase {
@@ -297,7 +298,7 @@ pub fn line(
     }
 }
 
-/// Says which terms prevent an open negotiation, or prevented the latest one.
+/// Returns which terms prevent an open negotiation, or prevented the latest one.
 fn broken_terms(line: &JobLine, negotiations: &[NegotiationLine], allowed: &Allowed) -> String {
     let of_job = || negotiations.iter().filter(|other| other.job == line.job);
     let open = of_job().filter(|other| !other.phase.is_over());

@@ -55,7 +55,7 @@ pub fn select(
         environment.extend(inherited.cloned());
     }
     environment.retain(|(name, _)| !named.iter().any(|(named, _)| named == name));
-    // If a variable is named twice, the last value holds, as in a shell.
+    // If a variable is named twice, the last value counts, as in a shell.
     for (idx, (name, value)) in named.iter().enumerate() {
         let is_last = !named[idx + 1..].iter().any(|(later, _)| later == name);
         if is_last {

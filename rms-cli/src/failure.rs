@@ -19,7 +19,7 @@ impl Exit {
     pub const OUTPUT_MISSING: Exit = Exit(74);
     /// `wait --timeout` ran out.
     pub const TIMED_OUT: Exit = Exit(124);
-    /// The system failed, not the job: no server, no such job, a node that was lost.
+    /// The system failed, not the job: no server, no such job, a lost node.
     pub const SYSTEM: Exit = Exit(125);
 }
 
@@ -29,7 +29,7 @@ pub struct Failure {
     /// A stable word for programs: `usage`, `unreachable`, `no_such_job`, …
     pub kind: Cow<'static, str>,
     pub message: String,
-    /// What to do now, unless the message says it already.
+    /// What to do now, unless the message already says it.
     pub hint: Option<String>,
     pub exit: Exit,
 }
@@ -39,7 +39,7 @@ impl Failure {
         Failure { kind: kind.into(), message: message.to_string(), hint: None, exit: Exit::FAILED }
     }
 
-    /// Returns a failure because something that was typed or written in a script is wrong.
+    /// Returns a failure caused by wrong input, typed or in a script.
     pub fn usage(message: impl Display) -> Failure {
         Failure { exit: Exit::USAGE, ..Failure::new("usage", message) }
     }

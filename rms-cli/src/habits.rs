@@ -43,7 +43,7 @@ const OPTIONS: &[(&str, &[&str], &str)] = &[
 /// The verbs whose options describe a job, as those of sbatch and srun do.
 const OF_JOBS: &[&str] = &["submit", "run", "plan"];
 
-/// Returns the advice for words that only another system knows; none for words that no system knows.
+/// Returns advice for words that only another system knows; `None` for words that no system knows.
 pub fn instead_of(error: &clap::Error, args: &[OsString], command: &clap::Command) -> Option<Failure> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(verb)), _) => instead_of_verb(verb),

@@ -1,14 +1,14 @@
-//! What a command finds when it runs inside a job: which job, which generation, and the job's own credentials.
+//! What a command finds inside a job: the job, the generation, and the job's own credentials.
 
 use rms_model::JobId;
 
 use crate::failure::Failure;
 use crate::select;
 
-/// Returns the job that was named, or else the surrounding one.
+/// Returns the named job, or else the surrounding one.
 ///
 /// # Errors
-/// There is neither, or it is not an id.
+/// There is neither, or the name is not an id.
 pub fn job(named: Option<&str>) -> Result<JobId, Failure> {
     if let Some(named) = named {
         return Ok(select::parse_one(named)?);
@@ -20,10 +20,10 @@ pub fn job(named: Option<&str>) -> Result<JobId, Failure> {
     Ok(select::parse_one(&inside)?)
 }
 
-/// Returns the generation for which we were started, or else the newest that the agent has written.
+/// Returns the generation for which this process was started, or else the newest that the agent has written.
 ///
 /// # Errors
-/// We are not in a job, or its file is gone.
+/// This process is not in a job, or the file does not exist any more.
 pub fn generation() -> Result<u32, Failure> {
     let number = |text: &str| {
         text.trim().parse().map_err(|_| Failure::new("generation", format!("'{}' is no generation", text.trim())))
@@ -39,7 +39,7 @@ pub fn generation() -> Result<u32, Failure> {
     number(&text)
 }
 
-/// Returns a variable of the environment that is not empty.
+/// Returns a non-empty variable of the environment.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

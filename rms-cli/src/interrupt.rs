@@ -1,4 +1,4 @@
-//! The signals that `rms run` passes on or asks about.
+//! The signals that `rms run` forwards or asks about.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
     CtrlC,
-    /// To be passed on to the job's tasks.
+    /// To be forwarded to the job's tasks.
     Signal(i32),
 }
 
@@ -36,7 +36,7 @@ impl Interrupts {
         })
     }
 
-    /// Receives the next one; may be cancelled.
+    /// Receives the next signal; cancel-safe.
     pub async fn next(&mut self) -> Interrupt {
         tokio::select! {
             _ = self.int.recv() => Interrupt::CtrlC,

@@ -90,8 +90,8 @@ fn secs(core_millis: u64) -> f64 {
     core_millis as f64 / 1000.0
 }
 
-/// Returns how long the job was in the system since it could have started, in multiples of the wall time it asked for (004, eq. 4); none if it
-/// never ran.
+/// Returns the job's time in the system since it could have started, as a multiple of the wall time it requested (004,
+/// eq. 4); `None` if it never ran.
 fn slowdown(record: &JobRecord) -> Option<f64> {
     record.started?;
     let asked = record.request.wall.as_secs_f64();
@@ -104,7 +104,7 @@ pub fn loan(line: &LoanLine) -> Value {
         "in_force": is_in_force})
 }
 
-/// What a job has lent and borrowed.
+/// Returns what a job has lent and borrowed.
 fn sharing(detail: &SharingDetail) -> Value {
     json!({
         "asked_wall_ms": json::span(detail.asked_wall),

@@ -1,4 +1,4 @@
-//! The flags that describe a job, the same on the command line and in `#RMS` lines, and which of them win.
+//! The flags that describe a job, the same on the command line and in `#RMS` lines, and their precedence.
 
 use std::str::FromStr;
 
@@ -141,7 +141,7 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// Returns the other options on which a malleable job depends; `largest` as in [`OtherOptions::largest`].
+    /// Returns the other options on which a malleable job depends; see [`OtherOptions::largest`] for `largest`.
     pub fn others(&self, largest: u32) -> OtherOptions<'_> {
         OtherOptions {
             nodes: self.nodes.as_ref(),
@@ -153,7 +153,7 @@ impl JobOptions {
         }
     }
 
-    /// Returns these options, completed by `lower` where they say nothing.
+    /// Returns these options, completed by those of `lower`.
     pub fn over(self, lower: JobOptions) -> JobOptions {
         let names_a_size = self.nodes.is_some() || self.time.is_some() || self.shapes.is_some();
         let is_malleable = self.malleable.is_some();
@@ -228,7 +228,7 @@ pub enum OpenMode {
     Truncate,
 }
 
-/// A number of tasks or CPUs.
+/// Parses a number of tasks or CPUs.
 fn count(text: &str) -> Result<u32, &'static str> {
     match text.parse::<u32>() {
         Ok(0) | Err(_) => Err("write a whole number of at least 1"),
@@ -292,7 +292,7 @@ mod tests {
         let both = shapes.clone().over(counted.clone());
         assert_eq!((both.nodes, both.shapes, both.tasks), (None, shapes.shapes, Some(8)));
         let per_node = JobOptions { tasks_per_node: Some(3), ..JobOptions::default() }.over(counted);
-        // As under Slurm they hold together: eight tasks, at most three on a node.
+        // As under Slurm, both hold together: eight tasks, at most three on a node.
         assert_eq!((per_node.tasks, per_node.tasks_per_node), (Some(8), Some(3)));
     }
 }

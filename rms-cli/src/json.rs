@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use crate::names::ClusterNames;
 use crate::stamp;
 
-/// ISO 8601 with its offset from UTC, or null.
+/// Returns a time as ISO 8601 with its offset from UTC, or null.
 pub fn time(time: Option<Time>) -> Value {
     time.and_then(stamp::iso).map_or(Value::Null, Value::String)
 }
 
-/// Whole milliseconds.
+/// Returns a span in whole milliseconds.
 pub fn span(span: Span) -> Value {
     json!(span.as_millis())
 }
@@ -23,7 +23,7 @@ pub fn job_id(job: JobId) -> Value {
     json!(job.0)
 }
 
-/// Nodes by the name of their cluster.
+/// Returns the numbers of nodes by the name of their cluster.
 pub fn nodes(request: &Request, clusters: &ClusterNames) -> Value {
     let entry = |(cluster, count): (&ClusterId, &u32)| (clusters.name(*cluster), json!(count));
     Value::Object(request.nodes.iter().map(entry).collect::<Map<_, _>>())
@@ -98,12 +98,12 @@ pub fn reason(reason: Option<&Reason>) -> Value {
     }
 }
 
-/// Resources that are taken of a node, or free on it.
+/// Returns resources that are taken of a node, or free on it.
 pub fn slice(slice: &Slice) -> Value {
     json!({"cores": slice.cores, "memory_mib": slice.memory.0, "devices": slice.devices})
 }
 
-/// The resources that a job asks of its nodes beside tasks and CPUs.
+/// Returns the resources that a job requests of its nodes in addition to tasks and CPUs.
 pub fn resources(asked: &ResourceRequest) -> Value {
     json!({
         "memory_per_cpu_mib": asked.memory_per_cpu.0,
@@ -121,7 +121,7 @@ pub fn resources(asked: &ResourceRequest) -> Value {
     })
 }
 
-/// What a job has of a node that it shares.
+/// Returns what a job has of a node that it shares.
 pub fn grant(grant: &Grant) -> Value {
     let devices = grant.devices.iter().map(|(name, indices)| (name.clone(), indices.to_string().into()));
     json!({
@@ -165,7 +165,7 @@ pub fn is_usable(state: NodeState) -> bool {
     }
 }
 
-/// `[{"from", "nodes"}]`, the last step with 0 nodes.
+/// Returns `[{"from", "nodes"}]`, the last step with 0 nodes.
 pub fn profile(profile: &Profile) -> Value {
     let step = |step: rms_model::profile::Step| json!({"from": time(Some(step.from)), "nodes": step.nodes});
     Value::Array(profile.steps().map(step).collect())
@@ -195,7 +195,7 @@ pub fn audit_entry(change: &AuditEntry) -> Value {
     })
 }
 
-/// The identity as `role/name`; an agent that names itself is `agent/*`.
+/// Returns the identity as `role/name`; an agent that names itself is `agent/*`.
 pub fn token_identity(identity: &TokenIdentity) -> String {
     match identity {
         TokenIdentity::Named(identity) => identity.to_string(),
@@ -215,7 +215,7 @@ pub fn token(token: &Token, ca: &str, now: Time) -> Value {
     })
 }
 
-/// A token's state as one word, where the CA with the fingerprint `ca` signs.
+/// Returns a token's state as one word; `ca` is the fingerprint of the signing CA.
 pub fn token_state(token: &Token, ca: &str, now: Time) -> &'static str {
     match token.state {
         TokenState::Open if token.expires <= now => "expired",
@@ -252,7 +252,7 @@ pub fn status(status: &Status) -> Value {
     })
 }
 
-/// `any`, `power_of_two`, or an object with the numbers that belong to it.
+/// Returns `any`, `power_of_two`, or an object with the shape's numbers.
 pub fn sizes(sizes: &Sizes) -> Value {
     match sizes {
         Sizes::Any => json!("any"),

@@ -1,6 +1,6 @@
 //! The command `rms`, for users and admins: one file per verb in `verb`.
 //!
-//! A verb parses its arguments, calls the server through `launcher-sdk` and passes the answer to `output`, which writes
+//! A verb parses its arguments, calls the server through `launcher-sdk` and hands the answer to `output`, which writes
 //! it as text, as one JSON value, as bare ids or as fields. An error becomes one `Failure` and is printed once, at the
 //! end.
 

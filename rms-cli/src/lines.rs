@@ -1,4 +1,4 @@
-//! Writes the output of many tasks to our two streams, by whole lines, with labels on request.
+//! Writes the output of many tasks to this command's two streams, by whole lines, with labels on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use launcher_sdk::Stream;
 use crate::failure::Failure;
 use crate::output;
 
-/// Where tasks' output goes.
+/// Where the tasks' output goes.
 #[derive(Debug)]
 pub struct Streams {
     label: bool,
@@ -17,7 +17,7 @@ pub struct Streams {
     partial: BTreeMap<(u32, Stream), Vec<u8>>,
     /// The tasks that have written.
     writers: BTreeSet<u32>,
-    /// The task whose line was shown without its end: only if one task writes, for example when it asks for input.
+    /// The task whose line was shown incomplete: only if one task writes, for example when it asks for input.
     open: BTreeMap<Stream, u32>,
     /// Since when an incomplete line waits.
     since: Option<Instant>,
@@ -38,7 +38,7 @@ impl Streams {
         put(stream, &lines)
     }
 
-    /// Waits until an incomplete line is to be shown; for ever if there is none.
+    /// Waits until an incomplete line is due to be shown; forever if there is none.
     pub async fn due(&self) {
         match self.since {
             Some(since) => tokio::time::sleep_until((since + PAUSE).into()).await,
@@ -49,7 +49,7 @@ impl Streams {
     /// Shows the incomplete lines of the only task that writes.
     ///
     /// # Errors
-    /// As [`Streams::write`].
+    /// Those of [`Streams::write`].
     pub fn show_beginnings(&mut self) -> Result<(), Failure> {
         self.since = None;
         for ((task, stream), bytes) in std::mem::take(&mut self.partial) {
@@ -65,7 +65,7 @@ impl Streams {
         !self.label && self.writers.len() == 1
     }
 
-    /// Returns the lines that are complete now, and the continuation of a line that is shown already.
+    /// Returns the lines that are complete now, and the continuation of a line that was shown incomplete.
     fn whole(&mut self, task: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
         self.writers.insert(task);
         let mut lines = Vec::with_capacity(bytes.len() + 1);
@@ -115,7 +115,7 @@ impl Streams {
     /// Writes the remaining incomplete lines; with several tasks, it puts a line end between them.
     ///
     /// # Errors
-    /// As [`Streams::write`].
+    /// Those of [`Streams::write`].
     pub fn finish(&mut self) -> Result<(), Failure> {
         let is_alone = self.writers.len() <= 1;
         for ((task, stream), bytes) in std::mem::take(&mut self.partial) {
@@ -137,16 +137,16 @@ fn put(stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
     match stream {
         Stream::Out => output::write_out(bytes),
         Stream::Err => {
-            // Nobody to tell if even this fails.
+            // If this fails, too, there is nowhere to report it.
             let _ = io::stderr().lock().write_all(bytes);
             Ok(())
         }
     }
 }
 
-/// The longest line that is kept whole: otherwise a task that writes no line ends would fill our memory.
+/// The longest line that is kept whole: otherwise a task that writes no line ends would fill the memory.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// How long to wait for the rest of a line; after that it is a question, or a growing progress bar.
+/// How long to wait for the rest of a line; after that it is a prompt, or a growing progress bar.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -39,17 +39,17 @@ pub struct JobFlags {
 }
 
 impl JobFlags {
-    /// Does it select anything?
+    /// Returns whether any flag is given.
     pub fn is_given(&self) -> bool {
         let JobFlags { user, me, state, name, clusters, since, sort, limit } = self;
         let lists = [user.is_empty(), name.is_empty(), clusters.is_empty(), state.is_empty(), sort.is_empty()];
         lists.contains(&false) || *me || since.is_some() || *limit > 0
     }
 
-    /// As the server takes it.
+    /// Returns the filter in the server's form.
     ///
     /// # Errors
-    /// A text that is no time, and what can go wrong with a call.
+    /// A text is not a time, or a call fails.
     pub async fn filter(&self, client: &Client) -> Result<JobFilter, Failure> {
         Ok(JobFilter {
             jobs: Vec::new(),
@@ -65,30 +65,30 @@ impl JobFlags {
     }
 }
 
-/// Whose jobs are those of whoever asks.
+/// Returns the user whose jobs are the caller's.
 ///
 /// # Errors
-/// As every call.
+/// See [`CallError`].
 pub async fn me(client: &Client) -> Result<String, CallError> {
     let Some((own, _)) = client.identity().as_job() else { return Ok(client.identity().name.clone()) };
     let found = client.queue_of(JobFilter { jobs: vec![own], ..JobFilter::default() }).await?;
-    // Nobody has this name: where the own job is no longer listed, none of its owner's can be told.
+    // No user has this name: once the own job is not listed any more, its owner is unknown.
     Ok(found.jobs.first().map_or_else(|| "-".to_owned(), |line| line.owner.0.clone()))
 }
 
-/// A time in the past, as people write it.
+/// Parses a time in the past, as people write it.
 ///
 /// # Errors
-/// It is no time.
+/// The text is not a time.
 pub fn time(flag: &str, text: Option<&str>) -> Result<Option<Time>, Failure> {
     let parsed = text.map(|text| stamp::parse(text, stamp::now(), stamp::Occurrence::Last)).transpose();
     parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
 }
 
-/// `-priority`, `submitted`.
+/// Parses a column and its order: `-priority`, `submitted`.
 ///
 /// # Errors
-/// A word that names no column.
+/// The word names no column.
 pub fn sorted<C: Column>(word: &str) -> Result<(C, Way), NoSuchColumn> {
     column(word)
 }

@@ -39,10 +39,10 @@ pub fn path(detail: &JobDetail) -> Option<PathBuf> {
     Some(Path::new(&detail.spec.execution.cwd).join(pattern::fill(pattern, &names)))
 }
 
-/// Writes the file to our standard output as it grows, until `ended` says that nothing more comes.
+/// Writes the file to the standard output as it grows, until `ended` reports that nothing more comes.
 ///
 /// # Errors
-/// The directory cannot be watched, the output cannot be written, or an error that `ended` reports.
+/// The directory cannot be watched, the output cannot be written, or `ended` fails.
 pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut changes = watch(dir).map_err(|error| Failure::io(format!("{} cannot be watched", dir.display()), error))?;
@@ -55,7 +55,7 @@ pub async fn follow(path: &Path, ended: impl Future<Output = Result<(), Failure>
                 over?;
                 return tail.copy();
             }
-            // The watching thread ends only with the process; if it did, the job's end would still come.
+            // The watching thread ends only with the process; if it did earlier, the job's end would still be reported.
             Some(()) = changes.recv() => {}
         }
     }
@@ -70,7 +70,7 @@ fn watch(dir: &Path) -> nix::Result<mpsc::Receiver<()>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         while inotify.read_events().is_ok() && !sender.is_closed() {
-            // If the channel is full, the reader will see everything that was written until then anyway.
+            // If the channel is full, the reader will see everything written so far anyway.
             let _ = sender.try_send(());
         }
     });

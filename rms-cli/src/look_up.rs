@@ -72,7 +72,7 @@ async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
 /// # Errors
 /// A call fails.
 pub async fn ended(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRecord>, CallError> {
-    // A query that names no job means every job.
+    // A query that names no job selects every job.
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
@@ -90,7 +90,7 @@ async fn live(client: &Client, select: Select) -> Result<Found, CallError> {
 /// one could be the last.
 ///
 /// # Errors
-/// As [`last`].
+/// Those of [`last`].
 pub async fn resolve(client: &Client, select: Select) -> Result<Select, Failure> {
     match select {
         Select::Last => Ok(Select::Ids(vec![last(client).await?])),
@@ -99,7 +99,7 @@ pub async fn resolve(client: &Client, select: Select) -> Result<Select, Failure>
 }
 
 /// # Errors
-/// As [`last`].
+/// Those of [`last`].
 pub async fn one(client: &Client, which: One) -> Result<JobId, Failure> {
     match which {
         One::Job(job) => Ok(job),
@@ -124,7 +124,7 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
     let users = vec![client.identity().name.clone()];
     let all_ended = HistoryQuery { users, limit: 1, ..HistoryQuery::default() };
     let query = match in_system {
-        // Only newer jobs matter, and there are few: ids are given in order.
+        // Only newer jobs matter, and there are few, as ids are assigned in order.
         Some(job) => {
             let newest = client.status().await?.n_submitted;
             let from = (job.0 + 1).max(newest.saturating_sub(MAX_NEWER));
@@ -132,7 +132,7 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
         }
         None => HistoryQuery { limit: MAX_NEWER as u32, ..all_ended },
     };
-    // A query that names no job means every job.
+    // A query that names no job selects every job.
     let has_newer = in_system.is_none() || !query.jobs.is_empty();
     let ended = if has_newer { client.history(query).await? } else { Vec::new() };
     let newest = ended.iter().map(|record| record.job).max().max(in_system);
@@ -141,7 +141,7 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
     })
 }
 
-/// The newest job is searched among this many jobs that ended last, or came last.
+/// The newest job is searched among this many jobs that ended last or were submitted last.
 const MAX_NEWER: u64 = 1000;
 
 /// Returns whether a refusal means that the job is no longer in the system.

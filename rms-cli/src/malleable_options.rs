@@ -1,4 +1,4 @@
-//! The flags of a job whose nodes may change while it runs, and what they say together.
+//! The flags of a job whose nodes may change while it runs, and their combined meaning.
 
 use std::str::FromStr;
 
@@ -42,7 +42,7 @@ pub struct MalleableOptions {
     pub on_node_loss: Option<OnNodeLoss>,
 }
 
-/// What `--on-node-loss` says.
+/// The value of `--on-node-loss`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnNodeLoss {
     Shrink,
@@ -50,14 +50,14 @@ pub enum OnNodeLoss {
     Requeue,
 }
 
-/// What `--on-resize` says.
+/// The value of `--on-resize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResizeHow {
     Signal(i32),
     Exec(String),
 }
 
-/// What `--speedup` says.
+/// The value of `--speedup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeedupList(Speedup);
 
@@ -167,7 +167,7 @@ impl FromStr for SpeedupList {
     }
 }
 
-/// Thousandths of a speed that is one.
+/// Converts a speed to thousandths; `None` if it is out of range.
 fn milli(speed: f64) -> Option<u32> {
     let milli = (speed * 1000.0).round();
     (1.0..=f64::from(u32::MAX)).contains(&milli).then_some(milli as u32)
@@ -195,7 +195,8 @@ impl MalleableOptions {
         self.malleable.is_some() || self.negotiable
     }
 
-    /// Returns these, completed by `lower`. How the job learns of a change is taken from the higher of the two only.
+    /// Returns these options, completed by `lower`. How the job learns of a change is taken from the higher of the two
+    /// only.
     pub fn or(self, lower: MalleableOptions) -> MalleableOptions {
         let says_how = self.on_resize.is_some() || self.workers || self.negotiable;
         let lower_how = !says_how;
@@ -209,7 +210,7 @@ impl MalleableOptions {
         }
     }
 
-    /// What they say together; `None` for a job whose nodes stay.
+    /// Returns their combined meaning; `None` for a job whose nodes do not change.
     ///
     /// # Errors
     /// See [`MalleableError`].
@@ -247,17 +248,18 @@ impl MalleableOptions {
             }
             (None, None) => Speedup::default(),
         };
-        // From 0 to 0: as many as it starts with, until it asks for others itself.
+        // From 0 to 0: as many as it starts with, until it requests others.
         let (least, most, sizes) =
             range.map_or((0, 0, Sizes::Any), |SizeRange { least, most, sizes }| (least, most, sizes));
         let survives_loss = self.on_node_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
         Ok(Some(Malleable { least, most, sizes, on_resize, speedup, survives_loss }))
     }
 
-    /// May it run again after a node was lost? Beside `--requeue` and `--no-requeue`, of which one may be said.
+    /// Returns whether the job may run again after the loss of a node; `says` is the value of `--requeue` and
+    /// `--no-requeue`.
     ///
     /// # Errors
-    /// The two contradict each other.
+    /// The flags contradict each other.
     pub fn may_run_again(&self, says: Option<bool>) -> Result<Option<bool>, MalleableError> {
         match (self.on_node_loss, says) {
             (Some(OnNodeLoss::Fail), Some(true)) => Err(MalleableError::Again("fail", "requeue")),
@@ -268,8 +270,8 @@ impl MalleableOptions {
         }
     }
 
-    /// The sizes that a malleable job may start with: those of -N within the range. Without -N or a model of its running
-    /// time the server chooses from the whole range.
+    /// Returns the sizes with which a malleable job may start: those of -N within the range. Without -N or a model of
+    /// its running time the server chooses from the whole range.
     ///
     /// # Errors
     /// No size of -N is within the range, or it names several clusters.
@@ -416,7 +418,7 @@ mod tests {
         assert_eq!(again(fail, Some(true)), Err(MalleableError::Again("fail", "requeue")));
         assert_eq!(again(requeue, Some(false)), Err(MalleableError::Again("requeue", "no-requeue")));
         assert_eq!("shrug".parse::<OnNodeLoss>(), Err(MalleableTextError::Loss("shrug".to_owned())));
-        // Of a job whose nodes stay it can only be said whether it starts again.
+        // For a job whose nodes do not change, the flag only says whether it starts again.
         let rigid = |on_node_loss| MalleableOptions { on_node_loss, ..MalleableOptions::default() }.read(&others);
         assert_eq!((rigid(fail), rigid(requeue)), (Ok(None), Ok(None)));
         assert_eq!(rigid(shrink), Err(MalleableError::NotMalleable("on-node-loss shrink")));

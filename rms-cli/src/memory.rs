@@ -1,4 +1,4 @@
-//! Amounts of memory, as they are typed: `512M`, `4G`, `1.5G`.
+//! Amounts of memory as they are typed: `512M`, `4G`, `1.5G`.
 
 use std::str::FromStr;
 
@@ -30,7 +30,7 @@ impl FromStr for Memory {
             _ => return Err(fail()),
         };
         let mebibytes = (number.parse::<f64>().map_err(|_| fail())? * kib / 1024.0).ceil();
-        // Below 2^53 every whole number has its exact float.
+        // Below 2^53 every whole number is an exact float.
         if (0.0..9e15).contains(&mebibytes) { Ok(Memory(Mebibytes(mebibytes as u64))) } else { Err(fail()) }
     }
 }

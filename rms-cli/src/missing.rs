@@ -1,4 +1,4 @@
-//! Says which output of a job is missing: of which node, from which byte of which stream, and why.
+//! Reports which output of a job is missing: of which node, from which byte of which stream, and why.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::failure::Exit;
 use crate::output::{self, Form};
 
-/// Returns the exit code for missing output. It replaces only success: any other exit code says more.
+/// Returns the exit code for missing output. It replaces only success, as any other exit code is more specific.
 pub fn exit(exit: Exit) -> Exit {
     if exit == Exit::OK { Exit::OUTPUT_MISSING } else { exit }
 }
@@ -68,7 +68,7 @@ pub fn to_json(missing: &[Missing]) -> Value {
     missing.iter().map(one).collect()
 }
 
-/// The most nodes that are listed. The others are in the same state, and `--json` has them all.
+/// The maximum number of nodes listed. The others are in the same state, and `--json` has them all.
 const MAX_TOLD: usize = 8;
 
 #[cfg(test)]

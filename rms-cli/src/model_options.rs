@@ -1,4 +1,4 @@
-//! How long a job takes on how many nodes, as it is typed: `--amdahl 0.95`, `--downey 12,0.5`, `--table FILE`.
+//! How long a job takes on how many nodes, as typed: `--amdahl 0.95`, `--downey 12,0.5`, `--table FILE`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,18 +34,18 @@ pub struct ModelOptions {
 }
 
 impl ModelOptions {
-    /// Returns whether there is any.
+    /// Returns whether a model is given.
     pub fn is_some(&self) -> bool {
         self.amdahl.is_some() || self.downey.is_some() || self.table.is_some()
     }
 
-    /// Returns these, or `lower` if these say nothing.
+    /// Returns these options, or `lower` if none is given.
     pub fn or(self, lower: ModelOptions) -> ModelOptions {
         if self.is_some() || self.time_on.is_some() { self } else { lower }
     }
 }
 
-/// A number of nodes.
+/// Parses a number of nodes.
 fn count(text: &str) -> Result<u32, &'static str> {
     match text.parse::<u32>() {
         Ok(0) | Err(_) => Err("write a whole number of at least 1"),
@@ -122,12 +122,12 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Models depend on the cluster, but here a job takes as long on all of them.
+/// Models depend on the cluster; here a job takes the same time on all of them.
 const ANY: ClusterId = ClusterId(0);
 
 impl ModelOptions {
-    /// The shapes with the wall times that the model gives them, in their order; unchanged without a model. `time` is
-    /// what `--time` says.
+    /// Returns the shapes with the wall times of the model, in their order; unchanged without a model. `time` is the
+    /// value of `--time`.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -139,7 +139,8 @@ impl ModelOptions {
         };
         let on = self.time_on.unwrap_or(1);
         if let Some(Part(part)) = self.amdahl {
-            // n·T(n)·1 = T(1)·((1 − P)·n + P), in millionths; rounded down, so that the time that was named comes out.
+            // n·T(n)·1 = T(1)·((1 − P)·n + P), in millionths; rounded down, so that the result is the time that was
+            // given.
             let (part, whole, n) = (u128::from(part), u128::from(WHOLE), u128::from(on));
             let on_one = millis(time) * whole * n / ((whole - part) * n + part).max(1);
             let amdahl = Amdahl::new(part as u32, WHOLE, BTreeMap::from([(ANY, span(on_one))]));
@@ -159,8 +160,8 @@ impl ModelOptions {
         if self.time_on.is_some() { Err(ModelError::TimeOn) } else { Ok(shapes) }
     }
 
-    /// How many thousandths of the speed on one node it has on so many, if the model tells: a table does for the sizes
-    /// that stand in it, if one node does.
+    /// Returns the speed on `n_nodes` nodes in thousandths of that on one node, if the model has it: a table has it for
+    /// its sizes if it contains one node.
     pub fn speed_up(&self, n_nodes: u32) -> Option<u32> {
         let milli = if let Some(Part(part)) = self.amdahl {
             let (part, whole, n) = (f64::from(part), f64::from(WHOLE), f64::from(n_nodes));
@@ -176,7 +177,7 @@ impl ModelOptions {
         Some(milli.round().clamp(1.0, f64::from(u32::MAX)) as u32)
     }
 
-    /// The shapes of a table, largest first: those that `is_wanted`. `None` without a table.
+    /// Returns the shapes of a table that `is_wanted` selects, largest first; `None` without a table.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -214,7 +215,7 @@ fn span(millis: u128) -> Span {
     i64::try_from(millis).map_or(Span::MAX_WALL, Span::from_millis).min(Span::MAX_WALL)
 }
 
-/// A line for each size; `#` begins a remark.
+/// Reads a table: a line for each size; `#` begins a comment.
 fn read_table(path: &Path) -> Result<BTreeMap<u32, Span>, ModelError> {
     let name = || path.display().to_string();
     let text = small_file::read(path).map_err(|error| ModelError::Read { path: name(), problem: error.to_string() })?;

@@ -18,7 +18,7 @@ impl ClusterNames {
         self.0.get(&cluster).cloned().unwrap_or_else(|| format!("#{cluster}"))
     }
 
-    /// `a:2+b:2`, in the order of clusters.
+    /// Returns the request as `a:2+b:2`, in the order of clusters.
     pub fn nodes(&self, request: &Request) -> String {
         let part = |(cluster, count): (&ClusterId, &u32)| format!("{}:{count}", self.name(*cluster));
         request.nodes.iter().map(part).collect::<Vec<_>>().join("+")

@@ -1,4 +1,4 @@
-//! Negotiations in words and as JSON: who proposes what, on which terms, and what became of it (002).
+//! Negotiations as text and as JSON: who proposes what, on which terms, and what came of it (002).
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ pub fn side(side: Side) -> &'static str {
     }
 }
 
-/// `a1` or `r2`, as negotiations are shown.
+/// Parses an id as it is shown: `a1` or `r2`.
 pub fn parse_id(text: &str) -> Result<NegotiationId, &'static str> {
     let wrong = "write the id of a negotiation, like r1 or a2: 'rms negotiations' lists them";
     let initiator = match text.get(..1) {
@@ -80,7 +80,7 @@ pub fn n_rounds(record: &NegotiationRecord) -> u16 {
     last_proposal(record).map_or(0, |(_, round, _)| round)
 }
 
-/// Returns the open proposals by job.
+/// Returns the open negotiations by job.
 pub fn open_by_job(lines: &[NegotiationLine]) -> BTreeMap<JobId, Vec<&NegotiationLine>> {
     let mut by_job = BTreeMap::<JobId, Vec<&NegotiationLine>>::new();
     for line in lines.iter().filter(|line| !line.phase.is_over()) {
@@ -129,7 +129,7 @@ pub fn change(template: &Template) -> String {
     template.items().iter().filter(|item| item.is_live()).map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// `2 more cores a node`
+/// Returns, for example, `2 more cores a node`.
 pub fn cores(count: u64, direction: Direction) -> String {
     let word = if count == 1 { "core" } else { "cores" };
     match direction {
@@ -216,8 +216,7 @@ fn event(round: &RoundRecord, proposer: Side, nodes: &[String], clusters: &Clust
     }
 }
 
-/// Every item with its terms.
-/// `512 MiB more a node`
+/// Returns, for example, `512 MiB more a node`.
 pub fn memory(mebibytes: u64, direction: Direction) -> String {
     match direction {
         Direction::Grow => format!("{mebibytes} MiB more a node"),
@@ -225,7 +224,7 @@ pub fn memory(mebibytes: u64, direction: Direction) -> String {
     }
 }
 
-/// `2 more gpu:a100 a node`
+/// Returns, for example, `2 more gpu:a100 a node`.
 pub fn devices(count: u64, name: &str, direction: Direction) -> String {
     match direction {
         Direction::Grow => format!("{count} more {name} a node"),
@@ -233,7 +232,7 @@ pub fn devices(count: u64, name: &str, direction: Direction) -> String {
     }
 }
 
-/// `2 more licences of matlab`
+/// Returns, for example, `2 more licences of matlab`.
 pub fn licences(count: u64, name: &str, direction: Direction) -> String {
     let word = if count == 1 { "licence" } else { "licences" };
     match direction {
@@ -283,7 +282,7 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
     if item.is_live() { text } else { format!("without {text}") }
 }
 
-/// Returns the sender's terms beside the quantity, if any.
+/// Returns the sender's terms other than the quantity, if any.
 fn terms(item: &Item, now: Time) -> Vec<String> {
     let terms = &item.terms;
     let mut said = Vec::new();

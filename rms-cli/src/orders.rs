@@ -1,4 +1,4 @@
-//! Sends orders to the server one after the other, concurrently with everything else.
+//! Sends orders to the server one after the other, concurrently with all other work.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use rms_api::Call;
 
 use crate::failure::Failure;
 
-/// A future that runs concurrently with everything else.
+/// A future that runs concurrently with all other work.
 pub type Underway<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The queue of orders. They come from a person at a keyboard, so there are few.
@@ -23,7 +23,7 @@ impl Orders {
         Orders { client, waiting: VecDeque::new(), going: None }
     }
 
-    /// Queues an order behind those that are not done yet.
+    /// Queues an order after those that are not done yet.
     pub fn send(&mut self, call: Call) {
         self.waiting.push_back(call);
     }
@@ -32,7 +32,7 @@ impl Orders {
         self.waiting.is_empty() && self.going.is_none()
     }
 
-    /// Waits until the next order is done. If the wait is cancelled, no order is lost.
+    /// Waits until the next order is done; cancel-safe: no order is lost.
     ///
     /// # Errors
     /// The server cannot be reached. A refused order counts as done: the job has just ended.

@@ -1,4 +1,4 @@
-//! Writes answers in the requested form, and does not complain if nobody reads them.
+//! Writes answers in the requested form, and treats a closed pipe as success.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -40,20 +40,21 @@ pub enum Form {
 
 /// The answer of a command, in every form.
 pub trait Show {
-    /// For people.
+    /// Returns the text for people.
     fn text(&self) -> String;
-    /// One value; times are ISO 8601 with their offset from UTC, spans are milliseconds in fields that end in `_ms`.
+    /// Returns one value; times are ISO 8601 with their offset from UTC, spans are milliseconds in fields that end in
+    /// `_ms`.
     fn json(&self) -> Value;
-    /// Writes that value. A long list is written row by row, because all of its values together would take gigabytes.
+    /// Writes that value. A long list is written row by row, because all its values together would take gigabytes.
     ///
     /// # Errors
-    /// As [`Write::write`].
+    /// Those of [`Write::write`].
     fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         Ok(serde_json::to_writer(out, &self.json())?)
     }
-    /// Bare ids or names, one per line.
+    /// Returns bare ids or names, one per line.
     fn ids(&self) -> Vec<String>;
-    /// For `--parsable`.
+    /// Returns the table for `--parsable`.
     fn table(&self) -> Option<Table>;
 }
 
@@ -86,7 +87,7 @@ impl Output {
         write_answer(answer, self.form)
     }
 
-    /// A note beside the answer, for people only.
+    /// Writes a note for people in addition to the answer.
     pub fn note(self, text: &str) {
         if self.form == Form::Text {
             warn(text);
@@ -96,7 +97,7 @@ impl Output {
     pub fn failure(self, failure: &Failure) {
         match self.form {
             Form::Json => {
-                // The exit code still reports the failure if even this cannot be written.
+                // The exit code still reports the failure if this cannot be written, either.
                 let _ = write_out(format!("{}\n", failure.to_json()).as_bytes());
             }
             Form::Text | Form::Quiet | Form::Parsable => warn(failure.to_text().trim_end()),
@@ -107,12 +108,12 @@ impl Output {
 /// Writes the answer to the standard output.
 ///
 /// # Errors
-/// As [`write_out`].
+/// Those of [`write_out`].
 pub fn write_answer(answer: &impl Show, form: Form) -> Result<(), Failure> {
     write_with(|out| write_as(answer, form, out))
 }
 
-/// The answer as it is written to the standard output.
+/// Returns the answer as it is written to the standard output.
 pub fn render(answer: &impl Show, form: Form) -> String {
     let mut written = Vec::new();
     write_as(answer, form, &mut written).expect("memory takes everything");
@@ -142,7 +143,7 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Rows<I> {
     }
 }
 
-/// Returns the text without control sequences from others; our own colours stay.
+/// Returns the text without foreign control sequences; the colours of this command stay.
 fn harmless(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -167,11 +168,11 @@ fn colour_bytes(text: &str) -> usize {
     end.filter(|end| parameters[*end..].starts_with('m')).map_or(0, |end| 2 + end + 1)
 }
 
-/// Writes to the standard output. A closed pipe (`rms queue | head`) ends the command silently: the reader has what it
-/// wanted.
+/// Writes to the standard output. A closed pipe (`rms queue | head`) ends the command silently, as the reader has what
+/// it wanted.
 ///
 /// # Errors
-/// [`GONE`] if nobody reads, else what the system said.
+/// [`GONE`] if nobody reads the output, else the error of the system.
 pub fn write_out(bytes: &[u8]) -> Result<(), Failure> {
     write_with(|out| out.write_all(bytes))
 }
@@ -187,17 +188,17 @@ fn write_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()
     }
 }
 
-/// The kind of a failure that is not an error: nobody reads the output any more.
+/// The kind of a failure that is no error: nobody reads the output any more.
 pub const GONE: &str = "output_closed";
 
-/// Writes a line to the standard error; if that fails, there is nobody to tell.
+/// Writes a line to the standard error. If that fails, there is nowhere to report it.
 pub fn warn(text: &str) {
-    // The text may contain user input, or the name that another user gave to a job: neither may control the terminal.
+    // The text may contain user input or another user's job name: neither may control the terminal.
     let text: String = text.chars().map(|c| if steers(c) && c != '\n' { '\u{fffd}' } else { c }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Replaces the terminal's last line by a text, on the standard error.
+/// Replaces the last line of the terminal by a text, on the standard error.
 pub fn draw_over(text: &str) {
     let mut err = io::stderr().lock();
     let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());

@@ -1,4 +1,4 @@
-//! Finds the client directory, which says which server to use, and with which identity.
+//! Finds the client directory, which determines the server and the identity to use.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +11,9 @@ pub struct Places {
     pub rms_dir: Option<PathBuf>,
     /// `$HOME`.
     pub home: Option<PathBuf>,
-    /// `$XDG_STATE_HOME`, or what stands for it.
+    /// `$XDG_STATE_HOME`, or its default.
     pub state: Option<PathBuf>,
-    /// `$XDG_CONFIG_HOME`, or what stands for it.
+    /// `$XDG_CONFIG_HOME`, or its default.
     pub config: Option<PathBuf>,
 }
 
@@ -110,7 +110,7 @@ fn client_in(dir: &Path) -> Result<Option<PathBuf>, Failure> {
 /// Returns whether there is such a file. A file that may not be looked up does not count as missing.
 ///
 /// # Errors
-/// A directory on the way to it that may not be searched, or the like.
+/// A directory on the path cannot be searched, for example.
 pub fn is_there(path: &Path) -> Result<bool, Failure> {
     launcher_sdk::is_there(path).map_err(|error| Failure::from(launcher_sdk::ConnectError::Dir(error)))
 }
@@ -171,7 +171,7 @@ mod tests {
         assert!(elsewhere.up_dir().expect_err("that cluster is not ours").message.contains("no cluster of 'rms up'"));
     }
 
-    /// Nobody can be told apart from root by what may be read, so this asks as another user where it can.
+    /// Read permissions do not restrict root, so the test looks as another user where it can.
     #[test]
     fn what_may_not_be_looked_for_is_not_called_missing() {
         use std::os::unix::fs::PermissionsExt as _;
@@ -186,7 +186,7 @@ mod tests {
         if !is_root {
             std::fs::set_permissions(root.path().join("closed"), std::fs::Permissions::from_mode(0o000)).expect("ours");
         }
-        // A thread can have an identity of its own for files.
+        // A thread can have its own identity for file access.
         let looked = std::thread::spawn(move || {
             if is_root {
                 nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));

@@ -1,4 +1,4 @@
-//! Turns the errors of the parts into the one form in which commands fail.
+//! Converts the errors of all parts to the one form in which commands fail.
 
 use launcher_sdk::{CallError, ConnectError, JoinError};
 use rms_model::error::chain;

@@ -1,4 +1,4 @@
-//! Reads an evolution profile: written out, or from a TOML or JSON file.
+//! Reads an evolution profile from the command line, or from a TOML or JSON file.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::small_file;
 
-/// What `--profile` says.
+/// The value of `--profile`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileText {
     /// `2x500s,8x1h,2x10m`
@@ -20,7 +20,7 @@ pub enum ProfileText {
     File(String),
 }
 
-/// A profile and the options that a file gives beside its stages; flags override them.
+/// A profile and the options that a file gives in addition to its stages; flags override them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
     pub stages: Evolution,
@@ -40,7 +40,7 @@ pub enum ProfileError {
     Stages { path: String, source: EvolutionError },
 }
 
-/// The contents of a file; both formats hold the same.
+/// The contents of a file, the same in both formats.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -72,7 +72,7 @@ impl FromStr for ProfileText {
 
 impl ProfileText {
     /// # Errors
-    /// The file, the line and what was expected there.
+    /// Names the file, the line and what was expected there.
     pub fn read(&self, cwd: &Path) -> Result<Announced, ProfileError> {
         match self {
             ProfileText::Stages(stages) => {
@@ -90,10 +90,10 @@ impl ProfileText {
 /// Parses the contents of a file of this name.
 ///
 /// # Errors
-/// As [`ProfileText::read`].
+/// Those of [`ProfileText::read`].
 pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
     let fail = |line: usize, problem: String| {
-        // Both libraries append the position in their own words after the problem.
+        // Both libraries append the position to the problem, in their own words.
         let problem = problem.lines().next().unwrap_or_default().to_owned();
         let problem = problem.split(" at line ").next().unwrap_or_default().to_owned();
         ProfileError::File { path: path.to_owned(), line, problem }
@@ -113,7 +113,7 @@ pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
     Ok(Announced { stages, expand: written.expand, compact: written.compact, open: written.open })
 }
 
-/// Reads a duration as on the command line, but without bare numbers: they are minutes there, while most authors of
+/// Reads a duration as on the command line, but without bare numbers: there they are minutes, while most authors of
 /// files would mean seconds.
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
     parsed(deserializer, "a duration in quotes, like \"500s\" or \"1h30m\"")
@@ -150,7 +150,7 @@ where
 /// Parses the limit as on the command line, for `--expand`.
 ///
 /// # Errors
-/// No such limit.
+/// The text is not such a limit.
 pub fn parse_limit(text: &str) -> Result<ExpandLimit, ExpandLimitError> {
     text.parse()
 }

@@ -1,4 +1,4 @@
-//! What `submit` and `run` share: asks the server for a job, or only whether and when it would start.
+//! The common part of `submit` and `run`: requests a job from the server, or only asks whether and when it would start.
 
 use launcher_sdk::{Client, Submitted};
 use rms_api::answer::{NodeLine, Reason};
@@ -38,7 +38,7 @@ pub enum Requested {
 }
 
 /// # Errors
-/// Wrong flags, and refusals of the server.
+/// The flags are wrong, or the server refuses.
 pub async fn request(
     client: &Client,
     context: &Context,
@@ -88,9 +88,9 @@ pub async fn request(
     }
 }
 
-/// Warns about nodes where the job may start and could use more memory than it asks for.
+/// Warns about nodes on which the job may start and exceed the memory that it requests.
 async fn warn_of_unlimited(client: &Client, wanted: &[String], constraint: &Constraint) {
-    // The job is submitted already, whatever the result of this query.
+    // The job is already submitted, whatever the result of this query.
     let filter = NodeFilter { clusters: wanted.to_vec(), ..NodeFilter::default() };
     let Ok(answer) = client.nodes_of(filter).await else { return };
     let lets_it = |node: &&NodeLine| {
@@ -107,7 +107,7 @@ async fn warn_of_unlimited(client: &Client, wanted: &[String], constraint: &Cons
     }
 }
 
-/// Returns the number of nodes of the largest of these clusters; of all clusters, if none is named.
+/// Returns the number of nodes of the largest of these clusters, of all clusters if none is named.
 async fn largest_cluster(client: &Client, wanted: &[String]) -> Result<u32, Failure> {
     let nodes = client.nodes().await?.nodes;
     let is_wanted = |cluster: &str| wanted.is_empty() || wanted.iter().any(|name| name == cluster);
@@ -157,7 +157,7 @@ impl Show for Requested {
     }
 
     fn table(&self) -> Option<Table> {
-        // None, so that `--parsable` prints the bare id, for `job=$(rms submit --parsable …)`.
+        // `None`, so that `--parsable` prints the bare id, for `job=$(rms submit --parsable …)`.
         None
     }
 }

@@ -1,4 +1,5 @@
-//! What a job takes of each of its nodes, as it is typed: `--mem-per-cpu 2G`, `--gpus a100:2`, `--gres gpu:2,fpga:1`, `--exclusive`.
+//! What a job takes of each of its nodes, as typed: `--mem-per-cpu 2G`, `--gpus a100:2`, `--gres gpu:2,fpga:1`,
+//! `--exclusive`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,7 +71,7 @@ pub enum ResourceError {
     Uneven { name: String, count: u32, n_nodes: u32 },
 }
 
-/// Returns `2 or 4`: the numbers of nodes closest to this one that divide the count.
+/// Returns `2 or 4`, for example: the numbers of nodes closest to this one that divide the count.
 fn fitting(count: u32, n_nodes: u32) -> String {
     let divides = |nodes: &u32| count.is_multiple_of(*nodes);
     let fewer = (1..n_nodes.min(count)).rev().find(divides);
@@ -79,8 +80,7 @@ fn fitting(count: u32, n_nodes: u32) -> String {
 }
 
 impl ResourceOptions {
-    /// These options, completed by `lower` where they say nothing. `says_memory`: the flags around these name the memory
-    /// of a node.
+    /// Returns these options, completed by those of `lower`. `says_memory`: other flags name the memory of a node.
     pub fn over(self, lower: ResourceOptions, says_memory: bool) -> ResourceOptions {
         let (names_gpus, packs) = (self.names_gpus(), self.pack || self.spread);
         let lower_gres = lower.gres.map(|gres| if names_gpus { gres.without_gpus() } else { gres });
@@ -107,7 +107,7 @@ impl ResourceOptions {
         self.gpus.is_some() || self.gpus_per_node.is_some() || in_gres
     }
 
-    /// `tasks_per_node` and the fixed number of nodes, if any, are what the flags around these say.
+    /// Returns the request; `tasks_per_node` and the fixed number of nodes, if any, come from other flags.
     ///
     /// # Errors
     /// See [`ResourceError`].
@@ -142,7 +142,7 @@ impl ResourceOptions {
         })
     }
 
-    /// The same for a job that waits: what is not said stays.
+    /// Returns the changes for a waiting job: what no flag names stays.
     ///
     /// # Errors
     /// See [`ResourceError`].

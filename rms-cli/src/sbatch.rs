@@ -1,5 +1,5 @@
-//! Translates each option of an `#SBATCH` line: the same here, no meaning here, or something that Limber cannot
-//! provide.
+//! Translates each option of an `#SBATCH` line: to an option of Limber, to a comment, or to an error if Limber cannot
+//! provide it.
 
 use thiserror::Error;
 
@@ -7,9 +7,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
     pub words: Vec<String>,
-    /// What happened to options that are not the same here, one sentence each.
+    /// Remarks on options that are not equivalent here, one sentence each.
     pub remarks: Vec<String>,
-    /// Variables that pass options without a meaning here on to the job.
+    /// Variables in which the job finds options that have no meaning here.
     pub variables: Vec<(String, String)>,
 }
 
@@ -33,17 +33,17 @@ pub enum SbatchError {
 /// How an option of Slurm is translated.
 #[derive(Clone, Copy, Debug)]
 enum Translation {
-    /// The same as this option of ours.
+    /// Equivalent to this option of Limber.
     Same(&'static str),
-    /// The nearest option of ours, with a message.
+    /// The nearest option of Limber, with a message.
     Nearest(&'static str, &'static str),
-    /// This option of ours, whatever its value; a message says that the value is ignored.
+    /// This option of Limber, whatever its value; a message says that the value is ignored.
     Flag(&'static str, &'static str),
     /// A comment that changes neither where nor how the job runs, with a message.
     Comment(&'static str),
     /// A comment that the job also finds in this variable, with a message.
     Variable(&'static str, &'static str),
-    /// Unsupported: the job would run elsewhere, differently or with other resources than it asked for.
+    /// Unsupported: the job would run elsewhere, differently or with other resources than requested.
     Unsupported(&'static str),
 }
 
@@ -259,8 +259,8 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
     Ok(translated)
 }
 
-/// Returns the advice if this option of sbatch is given to a verb of ours; `None` if sbatch has no such option, or the
-/// verb does not have ours.
+/// Returns the advice for an option of sbatch that was given to a verb of Limber; `None` if sbatch has no such option,
+/// or the verb lacks the equivalent.
 pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
     match slurm.translation {

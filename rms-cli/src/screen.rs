@@ -4,15 +4,15 @@ use std::sync::OnceLock;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Whether tables are cut to the terminal. Unless chosen, nothing is cut: programs and files get everything.
+/// Whether tables are cut to the terminal. By default nothing is cut: programs and files get everything.
 static FITS: OnceLock<bool> = OnceLock::new();
 
-/// Chooses once whether tables of this command have to fit the terminal.
+/// Chooses, once per process, whether tables have to fit the terminal.
 pub fn choose(fits: bool) {
     let _ = FITS.set(fits);
 }
 
-/// Returns how many columns a table may take; `None`: as many as it needs.
+/// Returns how many columns a table may take; `None` for as many as it needs.
 pub fn table_width() -> Option<usize> {
     #[cfg(test)]
     if let Some(columns) = tests::COLUMNS.get() {
@@ -33,7 +33,7 @@ pub fn folded(text: &str, hang: usize) -> String {
 fn fold(line: &str, hang: usize, columns: usize) -> String {
     let mut text = String::new();
     let mut used = 0;
-    // If the indentation leaves hardly any room, there is none.
+    // If the indentation leaves hardly any room, it is dropped.
     let hang = if 2 * hang > columns { 0 } else { hang };
     let is_list = |word: &str| width(word.trim_end()) > columns - hang;
     let words = line.split_inclusive(' ');
@@ -77,7 +77,7 @@ fn size() -> Option<(usize, usize)> {
 /// The columns of a terminal that does not report its size.
 pub const PLAIN: usize = 80;
 
-/// The least width: a narrower terminal shows nothing readable.
+/// The minimum width: a narrower terminal shows nothing readable.
 const MIN_COLUMNS: usize = 20;
 
 /// Returns how many columns a text takes.
@@ -85,7 +85,7 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Returns as much of a text as fits into that many columns, with a mark in the last one if it was cut.
+/// Returns as much of a text as fits into `columns` columns, with a mark in the last one if it was cut.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -113,11 +113,11 @@ pub mod tests {
     use super::*;
 
     thread_local! {
-        /// Of the terminal that a test imagines.
+        /// The columns of the terminal that a test simulates.
         pub static COLUMNS: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// Returns what is shown on a terminal of so many columns, and checks that no line is wider.
+    /// Returns what is shown on a terminal of `columns` columns, and checks that no line is wider.
     pub fn fits(columns: usize, show: impl FnOnce() -> String) -> String {
         COLUMNS.set(Some(columns));
         let text = show();

@@ -1,4 +1,4 @@
-//! A batch script: where it comes from, and what makes it valid.
+//! A batch script: its source, and what makes it valid.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 pub struct Script {
     /// How messages name it: the path as typed, or `stdin`.
     pub file: String,
-    /// The name of a job that gives itself none.
+    /// The name of a job that does not specify one.
     pub job_name: String,
     pub text: String,
 }
@@ -19,7 +19,7 @@ impl Script {
     /// Reads a file; `-` is the standard input.
     ///
     /// # Errors
-    /// It cannot be read, or is not a script.
+    /// The script cannot be read, or is invalid.
     pub fn read(path: &str) -> Result<Script, Failure> {
         if path == "-" {
             return Script::parse("stdin", "stdin", read_all("stdin", &mut std::io::stdin().lock())?);
@@ -49,7 +49,7 @@ impl Script {
     /// Returns the script that a command names, if it is a file here.
     ///
     /// # Errors
-    /// A script whose interpreter cannot be found, because its first line ends in CR.
+    /// The script's interpreter cannot be found, because its first line ends in CR.
     pub fn named_by(command: &str) -> Result<Option<Script>, Failure> {
         // A name without a slash is looked up in the job's PATH.
         let is_path = command.contains('/') && Path::new(command).is_file();
@@ -80,11 +80,11 @@ impl Script {
             let failure = Failure::usage(format!("the script {file} is empty"));
             return Err(failure.hint("name a SCRIPT, write --wrap 'command', or pass one on: rms submit < job.sh"));
         }
-        // The kernel would look for an interpreter whose name ends in CR, and a shell would look for such commands.
+        // The kernel would look for an interpreter whose name ends in CR, and a shell would do the same for commands.
         if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')).map(|idx| idx + 1) {
             return Err(crlf(file, line));
         }
-        // The kernel would look for '#!' in its place.
+        // The kernel would not find the '#!'.
         if text.starts_with('\u{feff}') {
             let failure = Failure::usage(format!("{file}:1: a byte order mark stands before the script's first line"));
             return Err(failure.hint("save it without one, or: tail -c +4 job.sh > plain.sh"));

@@ -1,4 +1,4 @@
-//! Which jobs a command means: `7`, `3,5-9`, `last`, `all`, `user:ada`.
+//! Selects the jobs that a command applies to: `7`, `3,5-9`, `last`, `all`, `user:ada`.
 
 use rms_api::call::Select;
 use rms_model::{JobId, identity};
@@ -19,7 +19,7 @@ pub enum SelectError {
     NotOne(String),
 }
 
-/// More ids than any one command may name, so that `1-99999999999` is refused, not built.
+/// The maximum number of ids in a command, so that `1-99999999999` is refused before it is expanded.
 pub const MAX_IDS: usize = 10_000;
 
 /// Returns the jobs that the words of a command line select together.
@@ -86,11 +86,11 @@ pub fn parse_one(text: &str) -> Result<JobId, SelectError> {
     text.parse().map_err(|_| SelectError::NotOne(shorten(text)))
 }
 
-/// One job, as a command line names it.
+/// One job, as named on a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum One {
     Job(JobId),
-    /// The caller's newest one.
+    /// The caller's newest job.
     Last,
 }
 

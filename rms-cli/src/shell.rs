@@ -3,7 +3,7 @@
 //! It is not a shell: it follows quotes, comments, here-documents and nested expansions, but not names that are built
 //! at run time. Text in quotes counts as used, because scripts write scripts (`srun sh -c '… $X'`).
 
-/// Something that was found in a script.
+/// An item found in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub line: usize,
@@ -12,13 +12,13 @@ pub struct Found {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A variable whose value is inserted as it is.
+    /// A variable that is expanded without a default.
     Uses {
         name: String,
         is_quoted: bool,
     },
-    /// The script says what happens if the variable is empty, by `${NAME:-…}` and similar expansions, or by `[ -n
-    /// "$NAME" ]` and `[ -z "$NAME" ]`.
+    /// The script handles an empty variable, by `${NAME:-…}` and similar expansions, or by `[ -n "$NAME" ]` and `[ -z
+    /// "$NAME" ]`.
     Provides {
         name: String,
     },
@@ -32,23 +32,23 @@ pub enum What {
     Defines {
         command: String,
     },
-    /// The words after a command that starts steps, once all of them were read; its line is that of the command.
+    /// The words after a command that starts steps, once all of them were read; the line is that of the command.
     StartsStep {
         command: String,
         words: Vec<Word>,
     },
 }
 
-/// A word as the script has it.
+/// A word of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// The text up to the first part that is known only when the script runs.
+    /// The text up to the first part that is known only at run time.
     pub text: String,
-    /// No part of the word is known only when the script runs.
+    /// Whether the whole word is known before run time.
     pub is_whole: bool,
 }
 
-/// Returns everything found, in the order of the script.
+/// Returns all items, in the order of the script.
 pub fn read(script: &str) -> Vec<Found> {
     let mut reader = Reader {
         chars: script.chars().collect(),
@@ -68,7 +68,7 @@ struct Reader {
     line: usize,
     frames: Vec<Frame>,
     found: Vec<Found>,
-    /// Here-documents that begin after this line.
+    /// Here-documents that begin after the current line.
     here_documents: Vec<HereDocument>,
 }
 
@@ -77,7 +77,7 @@ struct HereDocument {
     strips_tabs: bool,
 }
 
-/// Where the reader is, and the word that it is in.
+/// The reader's context, and the current word.
 struct Frame {
     kind: Kind,
     word: String,
@@ -86,15 +86,15 @@ struct Frame {
     at_command: bool,
     command: String,
     previous: String,
-    /// The end of the part of the word that is known before the script runs, if not all of it is.
+    /// The end of the part of the word that is known before run time, if not all of it is.
     known: Option<usize>,
-    /// The command that starts a step whose words these are, and its line.
+    /// The current command that starts a step, with its line and words.
     step: Option<(usize, String, Vec<Word>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Commands, up to this character.
+    /// Commands up to this character.
     Code(Option<char>),
     /// Between double quotes.
     Double,
@@ -169,7 +169,7 @@ impl Reader {
         }
     }
 
-    /// Marks the rest of this word as known only when the script runs.
+    /// Marks the rest of the current word as known only at run time.
     fn guess(&mut self) {
         if let Some(code) = self.code() {
             let n_known = code.word.len();
@@ -307,7 +307,7 @@ impl Reader {
         };
         let Some(c) = self.peek(0) else { return };
         if is_name_start(c) {
-            // Here a name is a variable without a dollar sign.
+            // Here a name without a dollar sign is a variable.
             let name = self.name();
             return self.note(What::Uses { name, is_quoted: false });
         }
@@ -335,7 +335,7 @@ impl Reader {
         }
     }
 
-    /// Reads what follows a `$`. In quotes only the name counts: another program may read the text.
+    /// Reads an expansion, from after the `$`. In quotes only the name counts: another program may read the text.
     fn dollar(&mut self, is_quoted: bool) {
         self.guess();
         match self.peek(0) {
@@ -425,7 +425,7 @@ impl Reader {
                 let line_end = self.at + n_line;
                 while !is_over && self.at < line_end {
                     match self.take() {
-                        // The end of the line is not skipped as escaped here, or it would be counted twice.
+                        // The line end is not skipped as escaped here, as it would be counted twice.
                         Some('\\') => self.at += usize::from(self.at < line_end),
                         Some('$') => self.dollar(true),
                         Some(_) | None => {}
@@ -438,7 +438,7 @@ impl Reader {
                 code.known = None;
             }
             if !is_over {
-                // It was not a here-document: commands follow.
+                // It is not a here-document: commands follow.
                 (self.at, self.line) = (begin.0, begin.1);
                 self.found.truncate(begin.2);
             }
@@ -477,7 +477,7 @@ impl Reader {
                 code.command.clone_from(&word);
                 None
             }
-            // Which command it is, is known only when the script runs.
+            // The command is known only at run time.
             (_, true) if word.starts_with('$') => {
                 code.at_command = false;
                 None
@@ -501,7 +501,7 @@ impl Reader {
     }
 }
 
-/// Commands whose next word is a command, too.
+/// Words after which a command follows.
 const BEFORE_COMMANDS: [&str; 21] = [
     "!", "builtin", "command", "do", "elif", "else", "env", "exec", "for", "function", "if", "nice", "nohup", "select",
     "then", "time", "timeout", "until", "while", "{", "}",
@@ -521,7 +521,8 @@ mod tests {
 
     use super::*;
 
-    /// `3 X` uses, `3 'X` quoted, `3 X?` provided for, `3 X=` set, `3 x` called, `3 x()` defined; by their lines.
+    /// Checks what is found, by lines: `3 X` for uses, `3 'X` quoted, `3 X?` provided for, `3 X=` set, `3 x` called, `3
+    /// x()` defined.
     fn check(script: &str, expected: &[&str]) {
         let show = |found: &Found| {
             let line = found.line;

@@ -1,4 +1,4 @@
-//! Signals as they are typed: `USR1`, `SIGTERM`, `10`.
+//! Signals as typed: `USR1`, `SIGTERM`, `10`.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ pub fn parse(text: &str) -> Result<i32, &'static str> {
     signal.map(|signal| signal as i32).ok_or("write a signal like USR1, SIGTERM or 10")
 }
 
-/// Returns the name, as `USR1`; the number of a signal without a name.
+/// Returns the name, for example `USR1`; the number of a signal without a name.
 pub fn name(signal: i32) -> String {
     match Signal::try_from(signal) {
         Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),

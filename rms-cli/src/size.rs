@@ -1,4 +1,4 @@
-//! The sizes a job can have, as they are typed: `4`, `1-16`, `1-15:4`, `2+`, `a:2,b:2` and `2x1h,4x35m`.
+//! The sizes of a job as typed: `4`, `1-16`, `1-15:4`, `2+`, `a:2,b:2` and `2x1h,4x35m`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use rms_model::time::ParseSpanError;
 use rms_model::{Span, identity};
 use thiserror::Error;
 
-/// What `-N` says.
+/// The value of `-N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeCount {
     Exactly(u32),
@@ -45,7 +45,7 @@ pub enum SizeError {
     Span(#[from] ParseSpanError),
 }
 
-/// The most sizes of a job; for each of them the scheduler searches the profile.
+/// The maximum number of sizes of a job; for each of them the scheduler searches the profile.
 pub const MAX_SIZES: u64 = 64;
 
 impl FromStr for NodeCount {
@@ -115,8 +115,9 @@ fn shorten(text: &str) -> String {
 }
 
 impl NodeCount {
-    /// The shapes to submit, largest first: between sizes that would end at the same time, the larger one is
-    /// preferred. `largest` is how many nodes the largest usable cluster has; only [`NodeCount::AtLeast`] asks.
+    /// Returns the shapes to submit, largest first: of sizes that would end at the same time, the larger one is
+    /// preferred. `largest` returns the number of nodes of the largest usable cluster; only [`NodeCount::AtLeast`]
+    /// calls it.
     pub fn shapes(&self, wall: Option<Span>, largest: impl FnOnce() -> u32) -> Vec<Shape> {
         let count = |n_nodes| Shape { nodes: Nodes::Count(n_nodes), wall };
         match self {
@@ -124,7 +125,7 @@ impl NodeCount {
             NodeCount::Range { min, max, step } => sizes(*min, *max, *step).map(count).collect(),
             NodeCount::AtLeast(min) => {
                 let max = largest().max(*min);
-                // For a large cluster, evenly spaced sizes are chosen; the least and the most asked for both stay.
+                // For a large cluster, evenly spaced sizes are chosen; the requested minimum and maximum are kept.
                 let step = (max - min).div_ceil(MAX_SIZES as u32 - 1).max(1);
                 let thinned = sizes(*min, max, step).map(count);
                 let with_max = Some(max).filter(|max| !(max - min).is_multiple_of(step)).map(count);
@@ -156,12 +157,12 @@ impl NodeCount {
     }
 }
 
-/// `min`, `min + step`, … up to `max`, largest first.
+/// Returns `min`, `min + step`, … up to `max`, largest first.
 fn sizes(min: u32, max: u32, step: u32) -> impl Iterator<Item = u32> {
     (0..=(max - min) / step).rev().map(move |idx| min + idx * step)
 }
 
-/// What `--shapes` says: sizes with a wall time each, in the order of preference.
+/// The value of `--shapes`: sizes with a wall time each, in the order of preference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes(pub Vec<Shape>);
 
@@ -172,7 +173,7 @@ impl FromStr for Shapes {
         let nonsense = || SizeError::Shape(shorten(text));
         let mut shapes = Vec::new();
         for part in text.split(',') {
-            // The last x, because a cluster's name may contain one and a duration never does.
+            // The last x, as the name of a cluster may contain one and a duration never does.
             let (nodes, wall) = part.rsplit_once('x').ok_or_else(nonsense)?;
             let nodes = match number(nodes) {
                 Some(n_nodes) => Nodes::Count(positive(n_nodes)?),

@@ -1,4 +1,4 @@
-//! The sizes between which a job may be changed while it runs, as typed and shown: `2-8`, `2-64:pow2`, `2,4,6,8`.
+//! The range of sizes of a malleable job, as typed and shown: `2-8`, `2-64:pow2`, `2,4,6,8`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use thiserror::Error;
 
 use crate::size::MAX_SIZES;
 
-/// What `--malleable` says. Both ends are useful sizes.
+/// The value of `--malleable`. Both ends are useful sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeRange {
     pub least: u32,
-    /// [`NO_END`]: as many as there are.
+    /// [`NO_END`] for as many as there are.
     pub most: u32,
     pub sizes: Sizes,
 }
@@ -104,7 +104,7 @@ fn listed(text: &str) -> Result<SizeRange, SizeRangeError> {
     ends(text, least, most, Sizes::Listed(counts.into_iter().map(u64::from).collect()))
 }
 
-/// Moves the ends inwards to sizes that are useful.
+/// Moves the ends inwards to useful sizes.
 fn ends(text: &str, least: u32, most: u32, sizes: Sizes) -> Result<SizeRange, SizeRangeError> {
     if least == 0 {
         return Err(SizeRangeError::Zero);
@@ -135,7 +135,7 @@ fn shorten(text: &str) -> String {
 }
 
 impl SizeRange {
-    /// Returns the range with an end for a largest cluster of that many nodes, if it has none.
+    /// Returns the range; one without an end gets the end for a largest cluster of `largest` nodes.
     pub fn within(&self, largest: u32) -> SizeRange {
         if self.most != NO_END {
             return self.clone();
@@ -149,7 +149,7 @@ impl SizeRange {
         (self.least..=self.most).contains(&n_nodes) && self.sizes.fits(n_nodes.into())
     }
 
-    /// Returns the sizes, largest first: all, or a selection of many that includes both ends.
+    /// Returns the sizes, largest first: all, or a selection that includes both ends if there are many.
     pub fn counts(&self) -> Vec<u32> {
         let after = |size: u32| Some(self.sizes.least(u64::from(size) + 1)?.min(u64::from(NO_END) + 1) as u32);
         let sizes = std::iter::successors(Some(self.least), |size| after(*size));

@@ -1,4 +1,4 @@
-//! The changing size of a malleable job, as people and programs read it.
+//! The changing size of a malleable job, for people and for programs.
 
 use rms_api::answer::JobLine;
 use rms_api::negotiate::{Declared, NegotiationLine};
@@ -99,7 +99,7 @@ fn speedup(speedup: &Speedup) -> String {
     speedup.0.iter().map(point).collect::<Vec<_>>().join(",")
 }
 
-/// Returns a sentence for `rms explain`; empty for a job whose size stays.
+/// Returns a sentence for `rms explain`; empty for a job whose size does not change.
 pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String {
     let Some(declared) = &line.malleable else { return String::new() };
     let mut text = match declared.most {
@@ -119,7 +119,7 @@ pub fn sentence(line: &JobLine, open: &[&NegotiationLine], now: Time) -> String 
 }
 
 /// Returns the limits and, for a running job, how often its nodes have changed and which it is leaving; null for a job
-/// whose size stays.
+/// whose size does not change.
 pub fn to_json(line: &JobLine) -> Value {
     let Some(declared) = &line.malleable else { return Value::Null };
     let Declared { least, most, sizes, speedup: Speedup(points) } = declared;

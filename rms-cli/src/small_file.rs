@@ -1,4 +1,4 @@
-//! Reads only files of a size that people write by hand: a wrong path (a disk image, `/dev/zero`) must cost nothing.
+//! Reads files of a size that people write by hand: a wrong path (a disk image, `/dev/zero`) must cost nothing.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result};
@@ -8,7 +8,7 @@ use std::path::Path;
 const MOST_BYTES: u64 = 1 << 20;
 
 /// # Errors
-/// As `std::fs::read_to_string`, or the file is longer than a megabyte.
+/// Those of `std::fs::read_to_string`, or the file is longer than a megabyte.
 pub fn read(path: &Path) -> Result<String> {
     let mut text = String::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;

@@ -1,4 +1,4 @@
-//! `srun` in scripts that were written for Slurm: a step of the job, with Slurm's options. It refuses unknown options
+//! `srun` in scripts that were written for Slurm: a step of the job, with Slurm's options. Unknown options are refused
 //! by name.
 
 use std::ffi::OsString;
@@ -131,7 +131,7 @@ pub fn is_meant(args: &[OsString]) -> bool {
 }
 
 /// # Errors
-/// Unknown options, and what a step cannot do.
+/// The options are unknown, or a step does not support them.
 pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
     let srun = match Srun::try_parse_from(args) {
         Ok(srun) => srun,
@@ -153,10 +153,10 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
 /// Checks the arguments of such a step: used for a script before it runs.
 ///
 /// # Errors
-/// As [`run`], except for errors that only the job can detect.
+/// Those of [`run`], except for errors that only the job can detect.
 pub fn check(words: &[String]) -> Result<(), Misuse> {
     let mut srun = Srun::try_parse_from(["srun"].into_iter().chain(words.iter().map(String::as_str)))?;
-    // The step itself reports options without an effect.
+    // The step itself reports options without effect.
     srun.quiet = true;
     srun.wanted().map(drop).map_err(Misuse::Step)
 }
@@ -250,7 +250,7 @@ impl Srun {
     }
 }
 
-/// `2` or `1-4`.
+/// Parses `2` or `1-4`.
 fn nodes(text: &str) -> Result<(u32, u32), String> {
     let (least, most) = text.split_once('-').unwrap_or((text, text));
     match (least.parse(), most.parse()) {

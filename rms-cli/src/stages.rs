@@ -1,4 +1,4 @@
-//! The stages of an evolving application, as people and programs read them.
+//! The stages of an evolving application, for people and for programs.
 
 use rms_api::answer::{JobLine, StageLine, Stages};
 use rms_model::{Evolution, Time, hostlist};

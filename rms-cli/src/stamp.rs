@@ -38,8 +38,8 @@ pub fn now() -> Time {
     Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Chooses once the zone of all times that this command reads and writes: that of the system, or UTC with `--utc`.
-/// Returns a warning for a user whose `TZ` names no zone.
+/// Chooses, once per process, the zone of all times that are read and written: that of the system, or UTC with `--utc`.
+/// Returns a warning if `TZ` names no zone.
 pub fn choose_zone(utc: bool) -> Option<String> {
     let _ = CHOICE.set(if utc { Choice::Utc } else { Choice::System });
     let name = std::env::var("TZ").ok().filter(|name| !utc && !name.is_empty())?;
@@ -65,7 +65,7 @@ fn system() -> &'static TimeZone {
     })
 }
 
-/// Returns the zone of this machine, only by its rules.
+/// Returns the zone of this machine by its rules, without its name.
 fn local() -> Option<TimeZone> {
     TimeZone::tzif("Local", &std::fs::read("/etc/localtime").ok()?).ok()
 }
@@ -156,7 +156,7 @@ pub fn ahead_of_utc_secs(time: Time) -> i64 {
     civil_time(zone(), time).map_or(0, |at| i64::from(at.offset().seconds()))
 }
 
-/// Returns a span as a table shows it: two units at most, `-` if nothing was measured.
+/// Returns a span for tables: two units at most, `-` if nothing was measured.
 pub fn brief(span: Span) -> String {
     let millis = span.as_millis().max(0);
     let secs = millis / 1000;
@@ -212,7 +212,8 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> R
     }
 }
 
-/// Parses `today`, `tomorrow` and `yesterday`: their first instant, or with a time after them that time of the day.
+/// Parses `today`, `tomorrow` and `yesterday`, each optionally followed by a time; without one, the day's first
+/// instant.
 fn parse_day(zone: &TimeZone, text: &str, now: Time) -> Option<Time> {
     let (day, clock) = text.split_once([' ', 'T']).unwrap_or((text, ""));
     let today = civil_time(zone, now)?.date();
@@ -256,8 +257,8 @@ fn clock_time(text: &str) -> Option<civil::Time> {
     civil::Time::new(number(0)?, number(1)?, number(2)?, 0).ok()
 }
 
-/// Returns when the local clock shows this: two instants where it is put back; where it skips the time, the instant
-/// later by the skipped time.
+/// Returns when the local clock shows this time: two instants if the clock is put back, and if it skips the time, the
+/// instant later by the skipped time.
 fn instants(zone: &TimeZone, shown: DateTime) -> Vec<Time> {
     let ambiguous = || zone.to_ambiguous_timestamp(shown);
     let mut times: Vec<Time> =
@@ -274,12 +275,12 @@ fn parse_date(zone: &TimeZone, text: &str) -> Option<Time> {
     if text.len() == 10 {
         return first_instant(zone, text.parse().ok()?);
     }
-    // With a date and hours alone, the minutes might have been forgotten.
+    // With a date and hours alone, the minutes may have been forgotten.
     let has_minutes = text.as_bytes().get(13) == Some(&b':');
     if !has_minutes {
         return None;
     }
-    // 'Z' after minutes without seconds, which the standard allows, too.
+    // 'Z' after minutes without seconds, which ISO 8601 also allows.
     let with_seconds = text.strip_suffix(['Z', 'z']).filter(|head| head.len() == 16).map(|head| format!("{head}:00Z"));
     match with_seconds.as_deref().unwrap_or(text).parse::<Timestamp>() {
         Ok(at) => Some(time_of(at)),
@@ -310,12 +311,12 @@ mod tests {
     /// 2026-11-20T12:30:00Z
     const NOON: Time = Time::from_secs(1_795_177_800);
 
-    /// The rules of Central Europe, whatever this machine knows of zones.
+    /// Returns the rules of Central Europe, independent of this machine's zone files.
     fn europe() -> TimeZone {
         TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone")
     }
 
-    /// Forward at midnight: the 6th of September 2026 begins at 01:00.
+    /// Returns a zone that skips midnight: 6 September 2026 begins at 01:00.
     fn midnight_leap() -> TimeZone {
         TimeZone::posix("<-04>4<-03>,M9.1.6/24,M4.1.6/24").expect("a zone")
     }
@@ -401,12 +402,12 @@ mod tests {
         let next = |now: &str, text: &str, expected: &str| {
             assert_eq!(read(&europe(), now, Occurrence::Next, text), expected, "{text} after {now}");
         };
-        // On the 29th of March 02:00 is 03:00, so 02:30 is as long after midnight as on other days.
+        // On 29 March 02:00 is 03:00, so 02:30 is as long after midnight as on other days.
         next("2026-03-29T00:00:00Z", "02:30", "2026-03-29T03:30:00+02:00");
         next("2026-03-29T00:00:00Z", "2026-03-29T02:30", "2026-03-29T03:30:00+02:00");
         next("2026-03-28T12:00:00Z", "now+1d", "2026-03-29T14:00:00+02:00");
         next("2026-03-28T23:30:00Z", "tomorrow", "2026-03-30T00:00:00+02:00");
-        // On the 25th of October 03:00 is 02:00 again.
+        // On 25 October 03:00 is 02:00 again.
         next("2026-10-25T00:00:00Z", "02:30", "2026-10-25T02:30:00+02:00");
         next("2026-10-25T00:45:00Z", "02:30", "2026-10-25T02:30:00+01:00");
         next("2026-10-25T01:45:00Z", "02:30", "2026-10-26T02:30:00+01:00");

@@ -1,4 +1,4 @@
-//! Passes our standard input on to a job.
+//! Forwards the standard input to a job.
 
 use std::io::{self, IsTerminal, Read};
 
@@ -9,7 +9,8 @@ pub fn is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Reads on its own thread, because a read of standard input cannot be cancelled; the thread ends with the process.
+/// Reads on a separate thread, because a read of the standard input cannot be cancelled; the thread ends with the
+/// process.
 pub fn forward(to: InputSender) {
     let runtime = Handle::current();
     std::thread::spawn(move || {
@@ -25,7 +26,7 @@ pub fn forward(to: InputSender) {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A terminal that is gone, or that we may not read, counts as the end of the input.
+                // A terminal that is closed, or that may not be read, counts as the end of the input.
                 Err(_) => break,
             }
         }
@@ -33,5 +34,5 @@ pub fn forward(to: InputSender) {
     });
 }
 
-/// Well below what one frame may carry.
+/// Well below the capacity of a frame.
 const CHUNK_BYTES: usize = 16 * 1024;

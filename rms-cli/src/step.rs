@@ -1,5 +1,4 @@
-//! A step of the surrounding job, as started there by `rms run` and `srun`: its nodes, output, input, signals and exit
-//! code.
+//! A step of the surrounding job, as started by `rms run` and `srun`: its nodes, output, input, signals and exit code.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,10 +28,10 @@ use crate::step_files::{StepFiles, Target};
 /// The options of a step.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// The command that was typed, with which messages begin.
+    /// The command that was typed; messages begin with it.
     pub program: &'static str,
     pub argv: Vec<String>,
-    /// The variables of the environment that its tasks get, as for a job.
+    /// The environment of the tasks, as for a job.
     pub export: Option<String>,
     pub chdir: Option<String>,
     pub nodes: Option<(u32, u32)>,
@@ -54,7 +53,7 @@ pub struct Wanted {
     /// Whether to report how each failed task ended.
     pub reports_failures: bool,
     pub output: Target,
-    /// The target of the standard error; that of the output if absent.
+    /// The target of the standard error; absent for that of the output.
     pub error: Option<Target>,
     /// Whether to append to existing files.
     pub append: bool,
@@ -63,14 +62,14 @@ pub struct Wanted {
 /// Runs a step to its end.
 ///
 /// # Errors
-/// Wrong values, or an agent that does not answer or refuses.
+/// Values are wrong, or the agent does not answer or refuses.
 pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Failure> {
     // Installed before the step exists, so that no signal is missed.
     let mut interrupts = Interrupts::listen()?;
     let caller = Caller::read()?;
     let file = wanted.input_file.as_deref().map(|path| open(&caller.cwd.join(path))).transpose()?;
     let environment = match &wanted.export {
-        // The whole environment of the caller, as for a child of a shell: variables that the job set stay.
+        // The whole environment of the caller, as for a child of a shell: variables that the job has set are kept.
         None => caller.environment,
         Some(words) => {
             let speaks_slurm = caller.environment.iter().any(|(name, value)| name == SLURM && value == "1");
@@ -144,7 +143,7 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
     client.run(from, pieces, interrupts).await
 }
 
-/// Calls the agent, unless a signal comes before it has taken the call: the step then never begins.
+/// Calls the agent, unless a signal arrives before the agent has accepted the call: the step then never begins.
 async fn call_agent(socket: &Path, call: &Call, interrupts: &mut Interrupts) -> Result<(FromAgent, ToAgent), Failure> {
     let called = agent::call(socket, call);
     tokio::pin!(called);
@@ -158,7 +157,7 @@ async fn call_agent(socket: &Path, call: &Call, interrupts: &mut Interrupts) -> 
     }
 }
 
-/// Returns the exit code of a command that this signal ends, if it is to end it.
+/// Returns the exit code if this signal ends the command.
 fn exit_by(interrupt: Interrupt) -> Option<Exit> {
     match interrupt {
         Interrupt::CtrlC => Some(BY_INTERRUPT),
@@ -175,7 +174,7 @@ fn open(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::io(format!("{} cannot be read", path.display()), error))
 }
 
-/// Reads on its own thread, because a read cannot be cancelled; the thread ends with the process. The last piece is
+/// Reads on a separate thread, because a read cannot be cancelled; the thread ends with the process. The last piece is
 /// empty.
 fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (to, pieces) = mpsc::channel(1);
@@ -185,7 +184,7 @@ fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
             let n_bytes = match input.read(&mut piece) {
                 Ok(n_bytes) => n_bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // A terminal that is gone, or that we may not read, counts as the end of the input.
+                // A terminal that is closed, or that may not be read, counts as the end of the input.
                 Err(_) => 0,
             };
             if to.blocking_send(piece[..n_bytes].to_vec()).is_err() || n_bytes == 0 {
@@ -196,19 +195,19 @@ fn read(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     pieces
 }
 
-/// The client of one step: passes on its output, input and signals.
+/// The client of one step: forwards its output, input and signals.
 struct StepClient {
     program: &'static str,
     form: Form,
     reports_failures: bool,
     time: Option<Span>,
     deadline: Option<Instant>,
-    /// The agent's socket, and the call that was made.
+    /// The agent's socket and the call, to repeat it.
     socket: PathBuf,
     call: Call,
     has_sent_more: bool,
     to: ToAgent,
-    /// What the agent has yet to take, sent beside everything else: one that is stopped takes nothing.
+    /// Bytes for the agent, sent concurrently with all other work: a stopped agent reads nothing.
     outgoing: Vec<u8>,
     streams: Streams,
     files: StepFiles,
@@ -218,9 +217,9 @@ struct StepClient {
     n_interrupts: u32,
     /// The exit code by the last signal, if the step did not begin before it or the agent does not answer.
     exit_by_signal: Option<Exit>,
-    /// Until when the agent may answer a signal; none if it has.
+    /// The deadline for the agent's answer to a signal; `None` if it has answered.
     gives_up_at: Option<Instant>,
-    /// The reader of our output is gone, as for a program that gets SIGPIPE.
+    /// Whether the reader of the output has closed it, which ends a program by SIGPIPE.
     is_output_closed: bool,
     /// Bytes of input that the agent has not acknowledged.
     n_unacknowledged: u64,
@@ -290,7 +289,7 @@ impl StepClient {
         self.ended(code)
     }
 
-    /// Notes that the agent answers.
+    /// Records that the agent answers.
     fn heard(&mut self, frame: Option<Frame<CommandEnd>>) -> Option<Frame<CommandEnd>> {
         self.gives_up_at = None;
         frame
@@ -346,7 +345,7 @@ impl StepClient {
         }
     }
 
-    /// Ends the step if the reader of our output is gone, as SIGPIPE ends a program.
+    /// Ends the step if the reader of the output has closed it, as SIGPIPE ends a program.
     fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
         match written {
             Err(failure) if failure.kind == GONE => {
@@ -358,7 +357,7 @@ impl StepClient {
         }
     }
 
-    /// Ends the step, not the job; without the agent, if that has not answered the signal before.
+    /// Ends the step, not the job; without the agent, if it has not answered the previous signal.
     fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), Failure> {
         let Some(exit) = exit_by(interrupt) else {
             if let Interrupt::Signal(signal) = interrupt {
@@ -369,7 +368,7 @@ impl StepClient {
         self.exit_by_signal = Some(exit);
         let now = Instant::now();
         if let Some(gives_up_at) = self.gives_up_at {
-            // The command `timeout` sends its signal twice: to us, and to our process group.
+            // `timeout` sends its signal twice: to the process, and to its process group.
             let is_same_signal = gives_up_at - now > ANSWER_TIMEOUT - TWICE;
             return if is_same_signal { Ok(()) } else { Err(self.give_up()) };
         }
@@ -446,7 +445,7 @@ impl StepClient {
     }
 }
 
-/// The next piece of input; waits forever if no input is read.
+/// Returns the next piece of input; waits forever if no input is read.
 async fn next(pieces: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     match pieces {
         Some(pieces) => pieces.recv().await,
@@ -454,14 +453,14 @@ async fn next(pieces: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     }
 }
 
-/// How long the agent may take to answer a signal: one that is not stopped does so in milliseconds, and seconds on a node
-/// that is short of memory or CPU time.
+/// How long the agent may take to answer a signal: a running agent needs milliseconds, and seconds on a node that is
+/// short of memory or CPU time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How soon after a signal another one counts as the same.
 const TWICE: Duration = Duration::from_millis(100);
-/// Further failures are not reported one by one.
+/// The limit of failures that are reported one by one.
 const MAX_REPORTED: u32 = 16;
-/// Short enough for every clock.
+/// The longest time, which every clock can represent.
 const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const KILL: i32 = 9;
 const USR1: i32 = 10;

@@ -1,4 +1,4 @@
-//! The output files of a step (`srun -o step-%t.out`): which exist, each opened at its first output.
+//! The output files of a step (`srun -o step-%t.out`), each opened at its first output.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use crate::failure::Failure;
 /// Where a stream of a step goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// Our own stream.
+    /// This command's own stream.
     #[default]
     Here,
-    /// Only the stream of this task, to our own stream.
+    /// This command's own stream, for the output of this task only.
     Only(u32),
     Nowhere,
     /// Files by a pattern, as for a job's output.
@@ -50,11 +50,11 @@ pub struct StepFiles {
     pub error: Target,
     pub append: bool,
     pub cwd: PathBuf,
-    /// The number of the job, from the environment.
+    /// The job's id, from the environment.
     pub job: u64,
     pub job_name: String,
     pub user: String,
-    /// The number of the step, known when it has started.
+    /// The step's number, known once it has started.
     pub step: u32,
     pub nodes: Vec<String>,
     pub n_tasks: Vec<u32>,
@@ -62,7 +62,7 @@ pub struct StepFiles {
 }
 
 impl StepFiles {
-    /// Writes output of a task, unless it is for our own streams: then returns `false`.
+    /// Writes output of a task to its file; returns `false` if it belongs to this command's own streams.
     ///
     /// # Errors
     /// A file cannot be opened or written.
@@ -103,7 +103,7 @@ impl StepFiles {
         self.cwd.join(pattern::fill(pattern, &names))
     }
 
-    /// Returns the open file. Both streams of a task may go to one file.
+    /// Returns the open file. Both streams of a task may share a file.
     fn file(&mut self, path: PathBuf) -> std::io::Result<&File> {
         match self.open.entry(path) {
             std::collections::btree_map::Entry::Occupied(open) => Ok(open.into_mut()),

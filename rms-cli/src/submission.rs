@@ -25,16 +25,16 @@ use crate::stamp::{self, ParseTimeError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub work: Work,
-    /// The name of a job that gives itself none.
+    /// The name of a job that does not specify one.
     pub name: String,
-    /// Where the output goes if no file is named.
+    /// The target of the output if no file is named.
     pub output: Output,
     pub test_only: bool,
     /// The script that runs, if it can be read here.
     pub script: Option<Script>,
 }
 
-/// Where output goes if no flag says so.
+/// The target of the output if no flag names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// [`DEFAULT_OUTPUT`] in the working directory.
@@ -82,8 +82,8 @@ pub enum SubmissionError {
     OddDirectory(String),
 }
 
-/// `largest` is the number of nodes of the largest cluster that may be used; only `-N min+` and a malleable job without
-/// an upper end need it.
+/// Returns the submission. `largest` is the number of nodes of the largest usable cluster; only `-N min+` and a
+/// malleable job without an upper end need it.
 ///
 /// # Errors
 /// See [`SubmissionError`].
@@ -178,11 +178,11 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
     })
 }
 
-/// Returns what the job inherits, and what only its submitter knows about it.
+/// Returns the environment that the job inherits, and what only its submitter knows.
 pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String, String)>, SubmissionError> {
     let mut environment = export::select(options.export.as_deref(), &caller.environment, options.slurm_env)?;
     let mut set = |name: &str, value: String| {
-        // Variables given by --export stay.
+        // Variables given by --export take precedence.
         if !environment.iter().any(|(given, _)| given == name) {
             environment.push((name.to_owned(), value));
         }
@@ -223,7 +223,7 @@ pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String,
     Ok(environment)
 }
 
-/// Returns what `--profile` and the flags beside it announce.
+/// Returns what `--profile` and related flags announce.
 pub fn announced(options: &JobOptions, caller: &Caller) -> Result<Option<Evolving>, SubmissionError> {
     let Some(profile) = &options.profile else {
         let flags = [
@@ -241,7 +241,7 @@ pub fn announced(options: &JobOptions, caller: &Caller) -> Result<Option<Evolvin
     Ok(Some(Evolving { stages: announced.stages, expansion, open: options.open || announced.open }))
 }
 
-/// Checks that workers are tasks: a script runs only once.
+/// Checks that workers are tasks, as a script runs only once.
 fn check_workers(malleable: Option<&Malleable>, work: &Work) -> Result<(), MalleableError> {
     let has_workers = malleable.is_some_and(|malleable| malleable.on_resize == OnResize::Workers);
     match work {
@@ -351,7 +351,7 @@ mod tests {
             JobOptions { nodes, tasks, tasks_per_node, ..JobOptions::default() }
         };
         let shape = |n_nodes| vec![Shape { nodes: Nodes::Count(n_nodes), wall: None }];
-        // At most that many on a node, as under Slurm: without -N, as many nodes as that takes.
+        // At most that many on a node, as under Slurm: without -N, as many nodes as that requires.
         let four = submission(both(None, 4, 1));
         assert_eq!((four.n_tasks, four.shapes), (Some(4), shape(4)));
         let five = submission(both(None, 5, 2));

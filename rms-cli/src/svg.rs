@@ -1,4 +1,4 @@
-//! Common parts of all SVG output: lines, rounding, and texts that are escaped.
+//! Common parts of all SVG output: lines, rounding, and escaped text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ pub fn put(svg: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(svg, "{line}");
 }
 
-/// Rounds to hundredths of a pixel: less is not visible, and files stay small and the same everywhere.
+/// Rounds to hundredths of a pixel: smaller differences are invisible, and files stay small and reproducible.
 pub fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

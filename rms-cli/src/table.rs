@@ -7,7 +7,7 @@ use crate::screen;
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// The zone of the times, shown to people beside a column's name.
+    /// The zone of the times, shown to people next to a column's name.
     zone: Option<String>,
 }
 
@@ -24,7 +24,7 @@ struct Column {
     is_clock: bool,
 }
 
-/// The least width of a column that is cut first, and of any column when all are cut.
+/// The minimum widths: of a column that is cut first, of one that matters, and of any column when all are cut.
 const LEAST_CUT: usize = 8;
 const LEAST_THAT_MATTERS: usize = 36;
 const LEAST_ANY: usize = 3;
@@ -63,7 +63,7 @@ impl Table {
         self.fitted(empty, screen::table_width())
     }
 
-    /// Returns the same, at most that wide.
+    /// Returns the same, at most `columns` wide.
     pub fn fitted(&self, empty: &str, columns: Option<usize>) -> String {
         if self.rows.is_empty() {
             return wrapped(empty, columns.unwrap_or(usize::MAX));
@@ -136,7 +136,7 @@ impl Table {
     }
 }
 
-/// Wraps a sentence into lines of that many columns, broken between words.
+/// Wraps a sentence into lines of at most `columns` columns, broken between words.
 pub fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = String::new();
     let mut used = 0;
@@ -174,7 +174,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Returns whether the character would move the cursor, or change the direction of the text beside it.
+/// Returns whether the character would move the cursor, or change the direction of adjacent text.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')

@@ -1,4 +1,5 @@
-//! What a proposal says, term by term, and which term it breaks: what was proposed, and what the other end or the cluster allows.
+//! The terms of proposals, and which term a proposal breaks: what was proposed, and what the other end or the cluster
+//! allows.
 
 use launcher_sdk::Client;
 use negotiation::{Direction, Item, Phase, Price, Reason, Resource, Side, Sizes, Template};
@@ -8,7 +9,7 @@ use rms_model::{ClusterId, Settings, Span};
 use crate::names::ClusterNames;
 use crate::stamp;
 
-/// Returns the proposal that stands, or stood last.
+/// Returns the standing proposal, or the last one.
 pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
     record.rounds.iter().rev().find_map(|round| match &round.said {
         Said::Proposed { by, round, template } => Some((*by, *round, template)),
@@ -26,7 +27,7 @@ pub fn price(price: Price) -> String {
     (price.0 as f64 / 1000.0).to_string()
 }
 
-/// Returns the terms of `earlier`, by the other end, that `counter` does not keep.
+/// Returns the terms of `earlier`, a proposal of the other end, that `counter` does not keep.
 pub fn against(earlier: &Template, by: Side, counter: &Template) -> Vec<String> {
     let direction = earlier.direction();
     let pairs = earlier.items().iter().zip(counter.items()).filter(|(_, item)| item.is_live());
@@ -66,7 +67,7 @@ fn item_against(wanted: &Item, by: Side, item: &Item, direction: Direction) -> V
     broken
 }
 
-/// The limits of the cluster, as far as the caller may know them.
+/// The limits of the cluster that the caller may know.
 #[derive(Debug, Default)]
 pub struct Allowed {
     settings: Option<Settings>,
@@ -256,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a proposal of that many nodes more or fewer, with 8 held.
+    /// Returns a proposal of `quantity` nodes more or fewer, with 8 held.
     fn proposal(direction: Direction, quantity: u64, change: impl FnOnce(&mut Item)) -> Template {
         let mut item = Item::up_to(Resource::Nodes(ClusterId(0)), 8, quantity);
         change(&mut item);

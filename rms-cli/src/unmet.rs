@@ -1,4 +1,4 @@
-//! Finds variables of Slurm and commands that a script uses and its job will not have, before the job starts.
+//! Finds, before the job starts, variables of Slurm and commands that a script uses and its job will not have.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ use crate::srun::{self, Misuse, StepCheck};
 /// files of other jobs.
 const FOREIGN: [&str; 8] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PBS_", "LSB_", "OAR_"];
 
-/// Slurm sets these, too, only if the user gave the corresponding option, or for the processes of a step.
+/// Slurm, too, sets these only if the user gave the corresponding option, or for the processes of a step.
 const EMPTY_THERE_TOO: [&str; 9] = [
     "SLURM_CPUS_PER_TASK",
     "SLURM_GPUS",
@@ -40,11 +40,11 @@ const OF_STEPS: [&str; 5] = [
     "SLURM_STEP_TASKS_PER_NODE",
 ];
 
-/// Tasks have these, and so do programs that `rms-rsh` starts on a node; scripts do not, because `mpirun` would pass
-/// them on to other nodes.
+/// Tasks have these, and so do programs that `rms-rsh` starts on a node; scripts do not, because `mpirun` would forward
+/// them to other nodes.
 const OF_TASKS: [&str; 4] = ["RMS_TASK_ID", "RMS_LOCAL_ID", "RMS_NODE_ID", "RMS_NODE_NAME"];
 
-/// Commands that exist on clusters with Slurm or with modules, and what to do here.
+/// Commands of clusters with Slurm or with modules, and their replacements here.
 const COMMANDS: [(&str, &str); 14] = [
     ("srun", "'rms run' is the same here, and --slurm-env gives the job an srun"),
     ("sbatch", "'rms submit' is the same here"),
@@ -65,7 +65,7 @@ const COMMANDS: [(&str, &str); 14] = [
 const LOADED: &str =
     "load what is needed before you submit (the job gets your environment), or source the file that defines it";
 
-/// Returns a sentence for each missing thing that does no harm. `allow_unset` names variables that may be missing, or
+/// Returns a sentence for each missing item that does no harm. `allow_unset` names variables that may be missing, or
 /// `all`.
 ///
 /// # Errors
@@ -121,7 +121,7 @@ pub fn check(
                     "srun" => job.speaks_slurm,
                     _rms => words.first().is_some_and(|verb| verb.is_whole && verb.text == "run"),
                 };
-                // A function of that name may be defined in a file that was read, or here.
+                // A function of that name may be defined in a file that the shell has read, or here.
                 let is_ours = is_step && !is_prepared && !defined.contains(command.as_str());
                 let misused = if is_ours { misused(command, words, check_step) } else { None };
                 let file = &script.file;
@@ -132,7 +132,7 @@ pub fn check(
                 let known = COMMANDS.iter().find(|(theirs, _)| theirs == command);
                 let Some((command, advice)) = known else { continue };
                 let is_function = *advice == LOADED;
-                // For scripts with Slurm's options the agents provide one: a step.
+                // For scripts with Slurm's options the agents provide one, which starts a step.
                 let is_step = job.speaks_slurm && *command == "srun";
                 if is_step && is_login(&script.text) && told.insert(command) {
                     let file = &script.file;
@@ -149,7 +149,7 @@ pub fn check(
     if refused.is_empty() { Ok(warnings) } else { Err(refusal(&script.file, &refused, job.speaks_slurm)) }
 }
 
-/// Returns why a step with these words is impossible, whatever the words are that are known only when the script runs.
+/// Returns why a step with these words is impossible, whatever the words are that are known only at run time.
 fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<String> {
     let check = if command == "srun" { srun::check } else { check_step };
     let mut known: Vec<String> = Vec::new();
@@ -174,7 +174,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
     let is_certain = |kind| match kind {
         ErrorKind::UnknownArgument => true,
         ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::ArgumentConflict => !may_be_value,
-        // A request for help, or words after a redirection that was not recognized.
+        // A request for help, or words after an unrecognized redirection.
         _no_fault => false,
     };
     match check(&known) {
@@ -188,7 +188,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
     }
 }
 
-/// A placeholder for words that are known only when the script runs.
+/// A placeholder for words that are known only at run time.
 const UNKNOWN: &str = "unknown";
 
 fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
@@ -235,7 +235,7 @@ impl JobOf<'_> {
         is_set_here || (self.speaks_slurm && SLURM_OF_AGENT.contains(&name))
     }
 
-    /// Functions are inherited in the environment of bash.
+    /// Returns whether the command is on the `PATH`, or a function, which bash exports in the environment.
     fn has_command(&self, command: &str) -> bool {
         let value_of = |wanted: &str| self.environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
         let is_function = [format!("BASH_FUNC_{command}%%"), format!("BASH_FUNC_{command}()")];
@@ -273,8 +273,8 @@ fn is_for_a_shell(script: &str) -> bool {
     })
 }
 
-/// Returns names of variables in a script of another language, one for each line. Whether the script provides for them
-/// being empty is unknown.
+/// Returns names of variables in a script of another language, one per line. Whether the script handles empty ones is
+/// unknown.
 fn mentions(script: &str) -> Vec<Found> {
     let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let mut found = Vec::new();

@@ -19,7 +19,7 @@ pub fn of_command_line(command: &str) -> Order {
 /// Returns the order for a program by its name. If it is a script here, it may contain flags.
 ///
 /// # Errors
-/// It is here and cannot be executed, or its directives are wrong.
+/// The file exists and cannot be executed, or its directives are wrong.
 pub fn of_program(name: &str, args: Vec<String>) -> Result<(Directives, Order), Failure> {
     if name == "-" {
         let failure = Failure::usage("workers are started from a file on each node, not from the standard input");
@@ -37,7 +37,7 @@ pub fn of_program(name: &str, args: Vec<String>) -> Result<(Directives, Order), 
     Ok((directives, of_words(program, args)?))
 }
 
-/// Returns the order for a script whose own lines make it a worker.
+/// Returns the order for a script whose own directives make it a worker.
 ///
 /// # Errors
 /// There is no file that the nodes can execute.

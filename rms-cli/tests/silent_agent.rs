@@ -1,4 +1,4 @@
-//! `rms run` inside a job whose agent does not answer, because it is stopped: a signal ends the command all the same.
+//! Checks that a signal ends `rms run` inside a job even if the agent does not answer, because it is stopped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,7 +36,7 @@ impl Step {
         Step { child, agent, _dir: dir }
     }
 
-    /// Begins a step, lets the agent say that it runs, and waits until the command has heard that.
+    /// Begins a step, lets the agent report that it runs, and waits until the command has received that.
     fn begin() -> Step {
         let mut step = Step::call(0);
         let started = CommandEnd::Started { step: 0, nodes: vec!["n1".to_owned()], tasks: vec![1] };
@@ -67,7 +67,7 @@ impl Step {
         }
     }
 
-    /// Returns the exit code of the command, and what it says.
+    /// Returns the exit code of the command, and its output.
     fn ended(mut self) -> (Option<i32>, String) {
         let begun = Instant::now();
         while self.child.try_wait().expect("a child").is_none() {
@@ -113,7 +113,7 @@ fn a_second_signal_ends_the_command_at_once() {
     let mut step = Step::begin();
     step.signal(Signal::SIGINT);
     step.hears_end();
-    // Sent twice by one program, it counts once.
+    // Sent twice by one program, the signal counts once.
     step.signal(Signal::SIGINT);
     std::thread::sleep(Duration::from_millis(300));
     assert!(step.child.try_wait().expect("a child").is_none(), "it waits");

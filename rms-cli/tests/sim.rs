@@ -1,4 +1,4 @@
-//! `rms sim` as it is typed: the same bytes each time, gzip or not, and what is wrong with a trace.
+//! Tests `rms sim` as typed: identical bytes each time, compressed or not, and the errors of a trace.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn swf(trace: &str, policy: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("one value")
 }
 
-/// What a run has cost differs each time.
+/// Removes the costs of a run, which differ each time.
 fn without_cost(mut figures: Value) -> Value {
     for name in ["wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib"] {
         let cost = figures.as_object_mut().and_then(|figures| figures.remove(name));
@@ -62,7 +62,7 @@ fn the_same_trace_gives_the_same_figures_gzip_or_not() {
     }
 }
 
-/// The kernel's own account of a program begins with what whoever started it had.
+/// The kernel's count for a program begins with the memory of the process that started it.
 #[test]
 fn its_memory_is_its_own_and_not_that_of_whoever_started_it() {
     let held = vec![1_u8; 400 << 20];
@@ -210,7 +210,7 @@ fn a_schedule_gives_no_core_twice_and_each_job_what_it_asked_for() {
     assert!(output.status.code() == Some(1) && message.contains("name a file with --schedule"), "{message}");
 }
 
-/// Two logs in one file: numbers begin anew.
+/// Two logs in one file: numbers restart.
 #[test]
 fn jobs_with_one_number_are_told_and_get_numbers_of_their_own() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -328,7 +328,7 @@ fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
     assert!(output.status.code() == Some(1), "a file that is not there");
 }
 
-/// A sweep over a trace; whatever follows comes last.
+/// Runs a sweep over a trace; `rest` has further arguments.
 fn tune(trace: &str, nodes: &str, rest: &[&str]) -> Output {
     rms(&[&["sim", "tune", trace, "--nodes", nodes, "--cores-per-node", "8", "--resamples", "19"], rest].concat())
 }
@@ -352,7 +352,7 @@ fn a_sweep_over_a_trace_recommends() {
 
 #[test]
 fn a_sweep_says_whether_what_differs_is_more_than_chance() {
-    // On far more nodes than the jobs need nobody waits for anybody.
+    // On far more nodes than the jobs need, no job waits for another.
     let idle =
         String::from_utf8(tune(TRACE, "2000", &["--fair-start", "0s,10s", "--timer", "0s"]).stdout).expect("text");
     let flat = idle.replace('\n', " ");
@@ -361,7 +361,7 @@ fn a_sweep_says_whether_what_differs_is_more_than_chance() {
         assert!(flat.contains(words), "'{words}': {idle}");
     }
     assert!(idle.lines().all(|line| line.chars().count() <= 80), "{idle}");
-    // Passes ten minutes apart make everybody wait.
+    // Passes ten minutes apart make every job wait.
     let dir = tempfile::tempdir().expect("a directory");
     let picture = dir.path().join("curve.svg");
     let path = picture.to_str().expect("a plain name");

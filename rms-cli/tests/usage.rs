@@ -1,9 +1,9 @@
-//! What the command says to wrong input: the message, where, what to do, and exit code 2.
+//! Tests the response to wrong input: the message, its place, the remedy, and exit code 2.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Runs `rms` with no cluster in sight.
+/// Runs `rms` without a cluster.
 fn rms(args: &[&str], input: &str) -> Output {
     let home = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rms"))
@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Each line of the table: arguments, and what the message must hold.
+/// Each line of the table: arguments, and what the message must contain.
 #[test]
 fn wrong_flags_are_named_with_what_to_write() {
     let table: &[(&[&str], &str)] = &[
@@ -129,7 +129,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["sim", "offline", "--tests", "0"], "at least one test"),
         (&["sim", "replay"], "<JOURNAL>"),
         (&["admin", "set", "policy", "lifo"], "views, fcfs, easy, conservative or slowdown"),
-        // What users of other systems are used to.
+        // Habits from other systems.
         (&["sbatch", "job.sh"], "'rms submit'"),
         (&["squeue"], "'rms queue'"),
         (&["submit", "--partition=fast", "job.sh"], "--clusters"),
@@ -148,7 +148,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["plan", "--job-name", "x"], "unexpected argument '--job-name'"),
         (&["cancel", "-u", "ada"], "user:NAME"),
         (&["queue", "-j", "7"], "rms show 7"),
-        // A flag that is none is not the program.
+        // An unknown flag is not taken as the program.
         (&["run", "--lable", "hostname"], "'--label'"),
         (&["run", "-N2", "-Z", "hostname"], "'-Z'"),
     ];

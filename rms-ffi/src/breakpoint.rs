@@ -1,4 +1,4 @@
-//! What a simple malleable program has to do at its next breakpoint: which nodes to use, which to leave.
+//! Decides what a simple malleable program has to do at its next breakpoint: which nodes to use, which to leave.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,51 +6,51 @@ use launcher_sdk::negotiator::{
     Agreed, Direction, Ending, Event, HeldNode, Holding, NegotiationId, Ready, Reason, StageEnds,
 };
 
-/// What one call of `rms_breakpoint` tells.
+/// What one call of `rms_breakpoint` reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// None: a stage of the application begins, others have asked, or the nodes are lost; nothing was negotiated.
+    /// `None` if a stage of the application begins, another party requested the change, or the nodes are lost.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub nodes: Vec<String>,
-    /// The RMS has taken the nodes already.
+    /// The RMS has already taken the nodes.
     pub is_done: bool,
 }
 
-/// Changes that the application has not been told, and those that it has not finished.
+/// Changes that the application has not been told of, and those that it has not finished.
 #[derive(Debug, Default)]
 pub struct Breakpoint {
     waiting: VecDeque<Change>,
-    /// It was told to leave these, and has not said that it has.
+    /// The shrink that the application was told of and has not confirmed yet.
     leaving: Option<Change>,
-    /// It has left these, and they are not gone yet.
+    /// Shrinks that the application has confirmed and whose nodes are not released yet.
     left: Vec<Change>,
-    /// Nodes that it has, or will be told of.
+    /// Nodes that it knows of, or that a waiting change reports.
     known: BTreeSet<String>,
-    /// The stage that it is in, if it has some.
+    /// The current stage, if the application has stages.
     stage: Option<u32>,
 }
 
-/// What `rms_release_done` has to say.
+/// What `rms_release_done` has to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Release {
     Say(NegotiationId, Vec<String>),
-    /// These nodes are left when the next stage begins.
+    /// These nodes are released when the next stage begins.
     Free(Vec<String>),
-    /// It is settled already: if anything is to be done, the next breakpoint tells.
+    /// Settled already: if anything remains to be done, the next breakpoint reports it.
     Void,
-    /// Nothing was to be left.
+    /// The application was not asked to leave any nodes.
     Nothing,
 }
 
 impl Breakpoint {
-    /// For an application that uses these nodes.
+    /// Creates the state of an application that uses these nodes.
     pub fn of(holding: &Holding) -> Breakpoint {
         let stage = holding.stages.as_ref().map(|stages| stages.number);
         Breakpoint { known: usable(&holding.nodes).collect(), stage, ..Breakpoint::default() }
     }
 
-    /// Takes in what has happened.
+    /// Applies an event.
     pub fn hear(&mut self, event: &Event) {
         match event {
             Event::Accepted(Agreed { direction: Direction::Shrink, negotiation, leaving, .. }) => {
@@ -63,7 +63,7 @@ impl Breakpoint {
                 self.gone(*negotiation, nodes);
             }
             Event::Ended { negotiation, template: _, ending: Ending::Failed, reason } => match reason {
-                // It did not keep its promise in time, or somebody wanted it so: the nodes are taken.
+                // The application missed its deadline, or an administrator forces it: the nodes are taken.
                 Reason::BrokenPromise | Reason::Administrator => self.taken(*negotiation),
                 Reason::Declined | Reason::NoResources | Reason::Price | Reason::Policy => self.kept(*negotiation),
                 Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal => self.kept(*negotiation),
@@ -73,7 +73,7 @@ impl Breakpoint {
             },
             Event::Ended { ending: Ending::Rejected | Ending::Expired | Ending::Withdrawn, .. } => {}
             Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}
-            // The policy answers what is proposed.
+            // The policy answers proposals.
             Event::Offered(_) | Event::Countered(_) => {}
             Event::NodesLost(nodes) => self.add(None, Direction::Shrink, nodes, true),
             Event::Holding(holding) => self.holds(holding),
@@ -82,7 +82,7 @@ impl Breakpoint {
         }
     }
 
-    /// A smaller stage comes; it may be told anew, if it was announced otherwise.
+    /// Records that a smaller stage is next; this may replace an earlier announcement.
     fn stage_ends(&mut self, leaving: &[HeldNode]) {
         self.waiting.retain(|change| !change.is_of_stage());
         let told: BTreeSet<&String> = self.told_to_leave().collect();
@@ -90,17 +90,17 @@ impl Breakpoint {
         self.add(None, Direction::Shrink, &untold, false);
     }
 
-    /// The nodes of all shrinks that are not over.
+    /// Returns the nodes of all shrinks that are not complete.
     fn told_to_leave(&self) -> impl Iterator<Item = &String> {
         let shrinks = self.waiting.iter().chain(&self.leaving).chain(&self.left);
         shrinks.filter(|change| change.direction == Direction::Shrink).flat_map(|change| &change.nodes)
     }
 
-    /// Nodes that came or went with a stage, or because others have asked for that, are heard of in no other way.
+    /// Records nodes that came or went with a stage, or on another party's request: no other event reports these.
     fn holds(&mut self, holding: &Holding) {
         let held: BTreeSet<String> = names(&holding.nodes).collect();
         self.end_stage(holding, &held);
-        // By force: it knows that they go.
+        // Taken by force: the application has been told.
         self.left.retain(|change| !change.is_done || change.nodes.iter().any(|node| held.contains(node)));
         let told: BTreeSet<&String> = self.told_to_leave().collect();
         let is_gone = |node: &&String| !held.contains(*node) && !told.contains(*node);
@@ -108,7 +108,7 @@ impl Breakpoint {
         if !gone.is_empty() {
             self.waiting.push_back(Change { id: None, direction: Direction::Shrink, nodes: gone, is_done: true });
         }
-        // Those that come together are told together, when all of them are ready.
+        // Nodes that come together are reported together, when all of them are ready.
         if holding.nodes.iter().any(|node| node.is_coming) {
             self.known.retain(|name| held.contains(name));
             return;
@@ -119,7 +119,8 @@ impl Breakpoint {
         self.known = held;
     }
 
-    /// Nodes that were to be left for a stage are gone, or are to be used again if it was announced otherwise.
+    /// Handles the end of a stage: nodes to be released for it are released, or are used again if the next stage
+    /// differs from the announcement.
     fn end_stage(&mut self, holding: &Holding, held: &BTreeSet<String>) {
         let stages = holding.stages.as_deref();
         let before = std::mem::replace(&mut self.stage, stages.map(|stages| stages.number));
@@ -130,7 +131,7 @@ impl Breakpoint {
         }
         let mut told: Vec<Change> = self.left.extract_if(.., |change| change.is_of_stage()).collect();
         told.extend(self.leaving.iter().filter(|change| change.is_of_stage()).cloned());
-        // It knows that they go.
+        // The application has been told of these.
         self.known.retain(|node| held.contains(node) || !told.iter().any(|change| change.nodes.contains(node)));
         for change in self.waiting.iter_mut().chain(&mut self.leaving).filter(|change| change.is_of_stage()) {
             change.nodes.retain(|node| !held.contains(node));
@@ -144,7 +145,7 @@ impl Breakpoint {
         }
     }
 
-    /// Nodes for which it has asked, or that it was offered: it may hold them already, and even know.
+    /// Records nodes that were requested or accepted: the application may already hold them and know of them.
     fn came(&mut self, id: NegotiationId, nodes: &[HeldNode]) {
         let is_these = |name: &String| nodes.iter().any(|node| node.name == *name);
         let mut untold: BTreeSet<String> = names(nodes).filter(|name| !self.known.contains(name)).collect();
@@ -159,7 +160,7 @@ impl Breakpoint {
         self.known.extend(names(nodes));
     }
 
-    /// The next thing to do.
+    /// Returns the next change for the application.
     pub fn next(&mut self) -> Option<Change> {
         let change = self.waiting.pop_front()?;
         if change.direction == Direction::Shrink {
@@ -168,8 +169,8 @@ impl Breakpoint {
         Some(change)
     }
 
-    /// How many nodes are to be used after a change that was just told, of those that are held by now: without what will
-    /// be told later.
+    /// Returns how many nodes to use after `change`, which was just reported: the nodes in `held` without the effects
+    /// of changes that are still to be reported.
     pub fn n_after(&self, change: &Change, held: impl Iterator<Item = String>) -> usize {
         let mut used: BTreeSet<String> = held.collect();
         let undone = self.waiting.iter().rev().map(|later| (opposite(later.direction), later));
@@ -183,12 +184,12 @@ impl Breakpoint {
         used.len()
     }
 
-    /// Whether `rms_release_done` is due.
+    /// Returns whether `rms_release_done` is due.
     pub fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
 
-    /// The application has left the nodes that it was told to leave.
+    /// Records that the application has left the nodes that it was told to leave.
     pub fn release(&mut self) -> Release {
         let Some(change) = self.leaving.take() else {
             return Release::Nothing;
@@ -197,7 +198,7 @@ impl Breakpoint {
             _ if change.is_done => return Release::Void,
             Some(id) => Release::Say(id, change.nodes.clone()),
             None => {
-                // All of them, of a stage that was told anew, too.
+                // All nodes for the stage, those of an earlier announcement included.
                 let before = self.left.iter().filter(|left| left.is_of_stage());
                 Release::Free(before.chain([&change]).flat_map(|change| change.nodes.iter().cloned()).collect())
             }
@@ -206,14 +207,14 @@ impl Breakpoint {
         said
     }
 
-    /// What was to be said could not be: it is still to be said.
+    /// Records that the release could not be sent: it is due again.
     pub fn unsaid(&mut self, id: Option<NegotiationId>) {
         if let Some(idx) = self.left.iter().rposition(|change| change.id == id) {
             self.leaving = Some(self.left.remove(idx));
         }
     }
 
-    /// A change is to be told, unless it is about time.
+    /// Queues a change, unless it affects no nodes (a change of time).
     fn add(&mut self, id: Option<NegotiationId>, direction: Direction, nodes: &[HeldNode], is_done: bool) {
         if nodes.is_empty() {
             return;
@@ -225,7 +226,7 @@ impl Breakpoint {
         self.waiting.push_back(Change { id, direction, nodes, is_done });
     }
 
-    /// Nodes have been taken, whether the application was ready or not.
+    /// Records that nodes have been taken, whether the application was ready or not.
     fn gone(&mut self, id: NegotiationId, nodes: &[HeldNode]) {
         let is_expected = self.left.iter().any(|change| change.id == Some(id));
         self.left.retain(|change| change.id != Some(id));
@@ -233,7 +234,7 @@ impl Breakpoint {
             return;
         }
         match self.leaving.as_mut().filter(|change| change.id == Some(id)) {
-            // It is on its way out of there; its confirmation is not needed any more.
+            // It is already leaving them; its confirmation is no longer needed.
             Some(change) => change.is_done = true,
             None => {
                 self.waiting.retain(|change| change.id != Some(id));
@@ -242,13 +243,13 @@ impl Breakpoint {
         }
     }
 
-    /// Nodes of a shrink that has failed are taken nevertheless.
+    /// Records that the nodes of a failed shrink are taken nevertheless.
     fn taken(&mut self, id: NegotiationId) {
         let open = self.waiting.iter_mut().chain(&mut self.leaving).chain(&mut self.left);
         open.filter(|change| change.id == Some(id)).for_each(|change| change.is_done = true);
     }
 
-    /// Nothing came of a shrink: nodes that the application has left, or is leaving, are to be used again.
+    /// Records that a shrink had no result: nodes that the application has left, or is leaving, are to be used again.
     fn kept(&mut self, id: NegotiationId) {
         self.waiting.retain(|change| change.id != Some(id));
         let left = self.left.iter().position(|change| change.id == Some(id)).map(|idx| self.left.remove(idx));
@@ -263,7 +264,7 @@ impl Breakpoint {
 }
 
 impl Change {
-    /// To be left for the next stage, and still there.
+    /// Returns whether this is a shrink for the next stage that is not complete.
     fn is_of_stage(&self) -> bool {
         self.id.is_none() && self.direction == Direction::Shrink && !self.is_done
     }
@@ -273,7 +274,7 @@ fn names(nodes: &[HeldNode]) -> impl Iterator<Item = String> + '_ {
     nodes.iter().map(|node| node.name.clone())
 }
 
-/// Without those that are not ready yet.
+/// Returns the names of the nodes that are ready.
 fn usable(nodes: &[HeldNode]) -> impl Iterator<Item = String> + '_ {
     nodes.iter().filter(|node| !node.is_coming).map(|node| node.name.clone())
 }
@@ -350,7 +351,7 @@ mod tests {
         Event::Ready(Ready { negotiation: R1, direction, template, nodes, holding })
     }
 
-    /// In stages of these sizes, the first of which is this one.
+    /// Returns an event in stage `number` of an application whose stages from there on have these sizes.
     fn in_stage(number: u32, legs: &[u32], list: &str) -> Event {
         let leg = |nodes: &u32| StageLine { nodes: *nodes, span: Span::from_secs(10), start: Some(Time::EPOCH) };
         let stages = Stages {
@@ -408,7 +409,7 @@ mod tests {
         }
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), true)));
         assert_eq!((breakpoint.release(), told(&mut breakpoint)), (Release::Void, None));
-        // Not told at all, for the clock of its node is wrong: they are taken all the same.
+        // Not reported before, as its node's clock is wrong: the nodes are taken all the same.
         breakpoint.hear(&in_stage(3, &[1], "a"));
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b".into(), true)));
     }
@@ -419,12 +420,12 @@ mod tests {
         told(&mut breakpoint);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c d".into(), false)));
         assert_eq!(breakpoint.release(), frees("c d"));
-        // One more is to go.
+        // One more node is to be released.
         breakpoint.hear(&in_stage(1, &[4, 1], "a b c d"));
         breakpoint.hear(&ends(2, "d c b"));
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "b".into(), false)));
         assert_eq!(breakpoint.release(), frees("c d b"));
-        // None is to go.
+        // No node is to be released.
         breakpoint.hear(&in_stage(1, &[4, 5], "a b c d"));
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "c d b".into(), false)));
         assert_eq!(told(&mut breakpoint), None);
@@ -435,7 +436,7 @@ mod tests {
         let mut breakpoint = after(&[Event::Holding(holding("a b c")), Event::Holding(holding("a b"))]);
         told(&mut breakpoint);
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), true)));
-        // What it leaves itself is told once, whichever is heard first.
+        // A shrink that it agreed to itself is reported once, whatever the order of the events.
         for event in [agreed("b"), Event::Holding(holding("a")), ready(Direction::Shrink, "b")] {
             breakpoint.hear(&event);
         }
@@ -504,7 +505,7 @@ mod tests {
         breakpoint.hear(&Event::Holding(holding("a b c")));
         let change = breakpoint.next().expect("a node has come");
         assert_eq!((change.id, change.direction, change.nodes.join(" ")), (None, Direction::Grow, "c".to_owned()));
-        // Its own come with their negotiation, whichever is heard first.
+        // Nodes of its own negotiation are reported with it, whatever the order of the events.
         breakpoint.hear(&Event::Holding(holding("a b c d")));
         breakpoint.hear(&ready(Direction::Grow, "d"));
         assert_eq!(breakpoint.next().map(|change| (change.id, change.nodes)), Some((Some(R1), vec!["d".to_owned()])));
@@ -512,7 +513,7 @@ mod tests {
         breakpoint.hear(&Event::Holding(holding("a b c d e")));
         assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "e".into(), false)));
         assert_eq!(told(&mut breakpoint), None);
-        // One that was lost, or left, may come again.
+        // A node that was lost or left may come again.
         breakpoint.hear(&Event::Holding(holding("a b c d")));
         breakpoint.hear(&Event::Holding(holding("a b c d e")));
         assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "e".into(), true)));

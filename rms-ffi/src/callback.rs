@@ -1,4 +1,4 @@
-//! The thread that calls the application back.
+//! The thread that runs the application's callback.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::mailbox::{Mailbox, Taken};
 use crate::thread::spawn;
 
-/// A callback that gets all events, one after the other.
+/// A callback that receives all events, one after the other.
 #[derive(Debug)]
 pub struct Callback {
     thread: JoinHandle<()>,
@@ -18,7 +18,7 @@ pub struct Callback {
 }
 
 impl Callback {
-    /// Calls `tell` with every event, until it is stopped or there are no more.
+    /// Calls `tell` with every event until it is stopped or the events end.
     pub fn start(mailbox: Arc<Mailbox>, mut tell: impl FnMut(&Event) + Send + 'static) -> Result<Callback, Failure> {
         let is_told_to_stop = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_told_to_stop);
@@ -33,15 +33,15 @@ impl Callback {
         Ok(Callback { thread, is_told_to_stop })
     }
 
-    /// Whether the callback asks this.
+    /// Returns whether the current thread is the callback's.
     pub fn is_this_thread(&self) -> bool {
         self.thread.thread().id() == thread::current().id()
     }
 
-    /// Returns when the callback does not run any more.
+    /// Stops the callback, and returns when it no longer runs.
     pub fn stop(self, mailbox: &Mailbox) {
         mailbox.stop(&self.is_told_to_stop);
-        // A panic in there was told on standard error; the events after it are taken by whoever asks.
+        // A panic there was reported on standard error; later events go to whoever asks for them.
         let _ = self.thread.join();
     }
 }

@@ -1,4 +1,4 @@
-//! An answer to an offer in the simple words of C becomes the items of a counter-offer.
+//! Turns a C program's answer to an offer into the items of a counter-offer.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rms_model::{NodeId, Span, Time};
 
 use crate::failure::Failure;
 
-/// What is proposed in place of an offer.
+/// What is proposed instead of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     pub quantity: Quantity,
@@ -17,15 +17,15 @@ pub struct Counter {
     pub duration: Option<Span>,
     pub deadline: Option<Time>,
     pub priority: i32,
-    /// By name; empty: any.
+    /// By name; any nodes if empty.
     pub nodes: Vec<String>,
 }
 
 impl Counter {
-    /// The offer's items, of which the only one becomes this.
+    /// Returns the offer's items, the only live one of which is replaced by this counter.
     ///
     /// # Errors
-    /// The offer is about several resources, which these words cannot tell apart; or a node is not held.
+    /// The offer is about several resources, which these fields cannot tell apart; or a node is not held.
     pub fn items(self, offer: &Template, holding: &Holding) -> Result<Vec<Item>, Failure> {
         let mut items = offer.items().to_vec();
         let mut live = items.iter_mut().filter(|item| item.is_live());

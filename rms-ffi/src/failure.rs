@@ -1,4 +1,4 @@
-//! Why a call of the C ABI did not do what was asked, as a number for programs and as a text for people.
+//! Reasons for the failure of a C call, as a number for programs and as a text for people.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_int};
@@ -10,7 +10,7 @@ use rms_model::error::chain;
 
 use crate::layout as c;
 
-/// Why a call failed. The text says what to do about it.
+/// The reason why a call failed. The text says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error("{what} must not be NULL")]
@@ -56,7 +56,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The number that the call returns.
+    /// Returns the call's return value.
     pub fn status(&self) -> c_int {
         match self {
             Failure::Null { .. } | Failure::Misaligned { .. } | Failure::TooLong { .. } | Failure::NotUtf8 { .. } => {
@@ -80,10 +80,10 @@ impl Failure {
         }
     }
 
-    /// Keeps the text for [`last`].
+    /// Stores the text for [`last`].
     pub fn remember(&self) {
         let text = self.to_string();
-        // A thread that is just ending has no place for it any more; it will not ask either.
+        // The storage of a thread that is ending may be destroyed already; it will not ask for the text either.
         let _ = LAST.try_with(|last| last.replace(text));
     }
 }
@@ -126,18 +126,18 @@ impl From<NegotiatorError> for Failure {
     }
 }
 
-/// Why the latest call of this thread that failed did so; empty if none has.
+/// Returns why the latest failed call of this thread failed; empty if none has.
 pub fn last() -> String {
     LAST.try_with(|last| last.borrow().clone()).unwrap_or_default()
 }
 
 thread_local! {
-    // Of the thread, as errno is, and not of the session: threads that share one do not overwrite each other's, and a
-    // connection that did not come about has its reason, too.
+    // Per thread, like errno, and not per session: threads that share a session do not overwrite each other's texts,
+    // and a failed connect has a text, too.
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What a number means, for who has no text.
+/// Describes a status for callers that have no text.
 pub fn describe(status: c_int) -> &'static CStr {
     match status {
         c::RMS_OK => c"success",

@@ -1,4 +1,4 @@
-//! Stands before every call of the C ABI: nothing unwinds into C, and nothing is done in a forked process.
+//! Guards every call of the C ABI: no panic unwinds into C, and nothing runs in a forked process.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::failure::Failure;
 
-/// Does a call, and turns what comes of it into a number. The text is kept for the thread.
+/// Runs a call and turns its outcome into a status. The text of a failure is stored for the thread.
 pub fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // Before anything that locks: a thread of the parent may have held the lock when it forked.
+    // Before anything that locks: a thread of the parent may have held a lock at the fork.
     let outcome = if is_forked() { Err(Failure::Forked) } else { unwound(call) };
     outcome.unwrap_or_else(|failure| {
         failure.remember();
@@ -19,11 +19,11 @@ pub fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
 }
 
 fn unwound(call: impl FnOnce() -> Result<c_int, Failure>) -> Result<c_int, Failure> {
-    // What a panic may have left half done is behind locks that are poisoned then, and says so at the next call.
+    // State that a panic may leave inconsistent is behind locks, which are then poisoned, so the next call reports it.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(Failure::Panicked(words(panic.as_ref()))))
 }
 
-/// This process has threads of the library from now on, which no child of it will have.
+/// Records that this process has threads of the library from now on, which no forked child will have.
 pub fn has_threads() {
     OWNER.store(process::id(), Ordering::Relaxed);
 }
@@ -38,7 +38,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
     known.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
 }
 
-/// The process that connected first. Relaxed will do: a process cannot see its own number change.
+/// The process that connected first. Relaxed suffices: a process cannot see its own number change.
 static OWNER: AtomicU32 = AtomicU32::new(NOBODY);
 /// No process has this number.
 const NOBODY: u32 = 0;

@@ -332,17 +332,17 @@ pub struct Stage {
 /// rms_on_event(), and must return.
 pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, event: *const Event, user: *mut c_void)>;
 
-/// A struct of the header whose first field is its size as the caller knows it.
+/// A struct of the header whose first field is its size as the caller was compiled with it.
 ///
 /// # Safety
-/// `repr(C)`, begins with a `usize`, and every pattern of bytes is a value of it.
+/// The struct is `repr(C)`, begins with a `usize`, and every bit pattern is a valid value of it.
 pub unsafe trait Versioned: Copy {
     /// Its size in the first version of the header.
     const FIRST: usize;
 }
 
-// SAFETY: C structs of numbers and pointers, without padding that matters: all bytes zero is a value of each, and so
-// is what any other bytes make of them. Each begins with its size.
+// SAFETY: C structs of numbers and pointers whose padding carries no meaning: every bit pattern is a valid value, all
+// zeros included. Each begins with its size.
 unsafe impl Versioned for Options {
     const FIRST: usize = std::mem::offset_of!(Options, survives_loss);
 }

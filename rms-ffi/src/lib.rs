@@ -1,7 +1,7 @@
-//! The launcher SDK for C, C++ and Fortran: an application negotiates its size with the RMS (002).
+//! The launcher SDK for C, C++ and Fortran, by which an application negotiates its size with the RMS (002).
 //!
-//! `include/rms.h` is written from this source by cbindgen. Nothing here decides or speaks: it turns arguments into
-//! values, calls `launcher_sdk::negotiator`, and turns what comes of it into numbers and texts.
+//! cbindgen generates `include/rms.h` from this source. This crate neither decides nor communicates: it turns arguments
+//! into values, calls `launcher_sdk::negotiator`, and turns the results into numbers and texts.
 
 mod abi;
 mod breakpoint;

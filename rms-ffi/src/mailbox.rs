@@ -1,7 +1,7 @@
-//! The events that wait for the application, with a descriptor that can be polled.
+//! The queue of events for the application, with a pollable descriptor.
 //!
-//! Whoever puts can wait until nothing lies there: the negotiator's own queue lays newer events over older ones of the
-//! same negotiation, and what has left it can become stale.
+//! The producer can wait until the queue is empty: the negotiator's own queue replaces older events of a negotiation by
+//! newer ones, whereas events that have left it can become stale.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,24 +14,24 @@ use launcher_sdk::negotiator::Event;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::Notify;
 
-/// Where events lie until somebody takes them. Any thread may take; one puts.
+/// Holds events until a consumer takes them. Any thread may take; one thread puts.
 #[derive(Debug)]
 pub struct Mailbox {
     slot: Mutex<Slot>,
     changed: Condvar,
-    /// Rings when nothing lies there any more, or when that is not to be waited for any more.
+    /// Notified when the queue becomes empty, or when the producer should stop waiting for that.
     has_room: Notify,
     /// Readable while there is something to take, and always after the end.
     readable: OwnedFd,
 }
 
-/// What somebody takes.
+/// The outcome of a take.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     Event(Box<Event>),
-    /// Nothing came in time.
+    /// No event came in time.
     Nothing,
-    /// Nothing will come any more, for this reason.
+    /// No more events will come, for this reason.
     Over(String),
     /// The session was closed.
     Closed,
@@ -45,41 +45,41 @@ struct Slot {
 }
 
 impl Mailbox {
-    /// An empty one.
+    /// Creates an empty mailbox.
     ///
     /// # Errors
-    /// The process has too many descriptors.
+    /// The process has too many open descriptors.
     pub fn new() -> io::Result<Mailbox> {
         let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Mailbox { slot: Mutex::default(), changed: Condvar::new(), has_room: Notify::new(), readable })
     }
 
-    /// Readable while something waits.
+    /// Returns the descriptor that is readable while an event waits.
     pub fn fd(&self) -> RawFd {
         self.readable.as_raw_fd()
     }
 
-    /// Whether nothing lies there.
+    /// Returns whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.lock().events.is_empty()
     }
 
-    /// Waits until nothing lies there, or [`Mailbox::hurry`] is called.
+    /// Waits until the queue is empty or [`Mailbox::hurry`] is called.
     pub async fn room(&self) {
         let has_room = self.has_room.notified();
-        // Looked at after it was asked for, so that room that comes between is not missed.
+        // Checked after subscribing, so that no notification in between is missed.
         if !self.is_empty() {
             has_room.await;
         }
     }
 
-    /// Wakes those who wait for room, to check again.
+    /// Wakes the waiting producer to check again.
     pub fn hurry(&self) {
         self.has_room.notify_one();
     }
 
-    /// Lays an event there. If the application never asks, the oldest goes for it, which loses nothing but old news:
-    /// what is held *now* is asked for elsewhere.
+    /// Appends an event. If the application never takes any, the oldest is dropped, which loses only history: the
+    /// *current* state is available elsewhere.
     pub fn put(&self, event: Event) {
         let mut slot = self.lock();
         if slot.events.len() == MOST_WAITING {
@@ -90,7 +90,7 @@ impl Mailbox {
         self.changed.notify_all();
     }
 
-    /// No event comes any more, once what lies there is taken.
+    /// Ends the queue: no event comes after those that wait.
     pub fn end(&self, reason: &str) {
         let mut slot = self.lock();
         slot.end.get_or_insert_with(|| reason.to_owned());
@@ -98,7 +98,7 @@ impl Mailbox {
         self.changed.notify_all();
     }
 
-    /// Wakes everybody; nothing is given any more.
+    /// Closes the mailbox: wakes all waiters; no more events are delivered.
     pub fn close(&self) {
         let mut slot = self.lock();
         slot.is_closed = true;
@@ -106,17 +106,17 @@ impl Mailbox {
         self.changed.notify_all();
     }
 
-    /// Why nothing will come any more.
+    /// Returns why no more events will come.
     pub fn ended(&self) -> Option<String> {
         self.lock().end.clone()
     }
 
-    /// The next event; waits so long for it, or as long as it takes.
+    /// Takes the next event; waits up to `limit` for it, or forever.
     pub fn take(&self, limit: Option<Duration>) -> Taken {
         self.take_unless(limit, &AtomicBool::new(false))
     }
 
-    /// As [`Mailbox::take`], but takes nothing any more once told so.
+    /// Like [`Mailbox::take`], but takes nothing once `is_told_to_stop` is set.
     pub fn take_unless(&self, limit: Option<Duration>, is_told_to_stop: &AtomicBool) -> Taken {
         // A time too long to represent means forever.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -147,9 +147,9 @@ impl Mailbox {
         }
     }
 
-    /// Makes who takes until it is told to stop look whether it is.
+    /// Sets `is_told_to_stop` and wakes the [`Mailbox::take_unless`] that it was passed to.
     pub fn stop(&self, is_told_to_stop: &AtomicBool) {
-        // Under the lock, so that it is not between its look and its wait.
+        // Under the lock, so that the taker is not between its check and its wait.
         let slot = self.lock();
         is_told_to_stop.store(true, Ordering::Relaxed);
         self.changed.notify_all();
@@ -160,7 +160,7 @@ impl Mailbox {
         self.slot.lock().expect(POISONED)
     }
 
-    /// Makes the descriptor say what is so. Neither call can fail but by saying that it was so before.
+    /// Updates the descriptor. Either call can fail only if the descriptor already has the right state.
     fn signal(&self, slot: &Slot) {
         if !slot.events.is_empty() || slot.is_closed || slot.end.is_some() {
             let _ = rustix::io::write(&self.readable, &1u64.to_ne_bytes());
@@ -170,7 +170,7 @@ impl Mailbox {
     }
 }
 
-/// More than one lies there only for applications that let the library answer.
+/// More than one waits only for applications that let the library answer.
 const MOST_WAITING: usize = 64;
 const POISONED: &str = "nobody panics while holding the slot";
 

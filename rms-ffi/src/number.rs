@@ -1,10 +1,10 @@
-//! The numbers by which C knows negotiations: who opened one in the upper half, its number in the lower.
+//! Encodes negotiation identifiers as numbers for C: the initiator in the upper half, its counter in the lower.
 
 use launcher_sdk::negotiator::{NegotiationId, Side};
 
 use crate::failure::Failure;
 
-/// The negotiation that a number names.
+/// Returns the negotiation that a number identifies.
 pub fn negotiation(id: u64) -> Result<NegotiationId, Failure> {
     let number = (id & u64::from(u32::MAX)) as u32;
     let initiator = match id >> 32 {
@@ -15,7 +15,7 @@ pub fn negotiation(id: u64) -> Result<NegotiationId, Failure> {
     Ok(NegotiationId { initiator, number })
 }
 
-/// Never 0.
+/// Returns the number of a negotiation, which is never 0.
 pub fn id(id: NegotiationId) -> u64 {
     let initiator = match id.initiator {
         Side::Rms => OF_RMS,

@@ -1,4 +1,4 @@
-//! One session: the negotiator, the thread that takes its events, and what C asks of them.
+//! A session: the negotiator, the thread that takes its events, and the operations that the C functions call.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,20 +24,20 @@ use crate::mailbox::{Mailbox, Taken};
 use crate::thread::spawn;
 use crate::told;
 
-/// An open session. Every thread may use it at any time.
+/// An open session. Any thread may use it at any time.
 #[derive(Debug)]
 pub struct Session {
     negotiator: Negotiator,
-    /// Callers wait on it, each in its own thread; it does not do anything else.
+    /// Callers block on it, each in its own thread; it does nothing else.
     runtime: Runtime,
-    /// How long an answer of the RMS is awaited.
+    /// The timeout for an answer of the RMS.
     patience: Duration,
     shared: Arc<Shared>,
     callback: Mutex<Option<Callback>>,
     pump: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread that takes the events shares with the callers.
+/// State shared between the event thread and the callers.
 #[derive(Debug)]
 struct Shared {
     mailbox: Arc<Mailbox>,
@@ -47,13 +47,13 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last proposals of the RMS that wait for an answer.
+    /// The latest proposals of the RMS that wait for an answer.
     offers: BTreeMap<NegotiationId, Template>,
-    /// Of applications whose offers are answered by the library.
+    /// Present if the library answers the application's offers.
     breakpoint: Option<Breakpoint>,
 }
 
-/// Limits, and whether the library keeps to them by itself.
+/// Limits, and whether the library answers within them on its own.
 #[derive(Debug)]
 pub struct Declaration {
     pub limits: Limits,
@@ -62,10 +62,10 @@ pub struct Declaration {
 
 type Connected = Result<Negotiator, ConnectError>;
 
-/// A change as C is told of it.
+/// A change as it is reported to C.
 #[derive(Debug)]
 pub struct Told {
-    /// None: a stage begins, others have asked, or nodes are lost; nothing was negotiated.
+    /// `None` if a stage begins, another party requested the change, or nodes are lost.
     pub id: Option<NegotiationId>,
     pub direction: Direction,
     pub nodes: Vec<String>,
@@ -75,10 +75,10 @@ pub struct Told {
 }
 
 impl Session {
-    /// Speaks for the job that this process belongs to.
+    /// Connects as the negotiator of the job that this process belongs to.
     ///
     /// # Errors
-    /// It belongs to none, the RMS is away or does not want it, or the system lacks something.
+    /// The process belongs to no job, the RMS is unreachable or refuses, or the system lacks a resource.
     pub fn connect(patience: Duration, survives_loss: bool) -> Result<Session, Failure> {
         let environment = JobEnvironment { patience, survives_loss, ..JobEnvironment::read()? };
         let mailbox =
@@ -87,8 +87,8 @@ impl Session {
         let (tell, told) = mpsc::sync_channel(1);
         let (of_caller, of_pump) = (runtime()?, runtime()?);
         guard::has_threads();
-        // It connects, too: so no signal is delivered in the thread that the negotiator starts, either, and the caller
-        // can be interrupted while it waits.
+        // This thread also connects, so that no signal is delivered in the thread that the negotiator starts either,
+        // and the caller can be interrupted while it waits.
         let pump = spawn("rms-events", {
             let shared = Arc::clone(&shared);
             move || of_pump.block_on(shared.connect_and_pump(environment, &tell))
@@ -102,7 +102,7 @@ impl Session {
         &self.shared.mailbox
     }
 
-    /// The next event that can still be told as it is; waits so long for it, or as long as it takes.
+    /// Takes the next event that is still current; waits up to `limit` for it, or forever.
     pub fn next_event(&self, limit: Option<Duration>) -> Taken {
         // A time too long to represent means forever.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// The clock by which offers run out.
+    /// Returns the time by the clock of the offers' deadlines.
     pub fn now(&self) -> Time {
         self.negotiator.now()
     }
@@ -133,7 +133,7 @@ impl Session {
     pub fn declare(&self, declaration: Declaration) -> Result<(), Failure> {
         let Declaration { limits, is_automatic } = declaration;
         self.wait(self.negotiator.declare(limits.clone()))?;
-        // First, or an agreement that the policy brings about would find nobody who keeps it.
+        // First, as otherwise an agreement that the policy reaches would not be recorded.
         self.shared.keep_breakpoints(is_automatic, &self.negotiator.holding());
         self.wait(self.negotiator.answer_with(is_automatic.then(|| Policy::within(limits))))
     }
@@ -153,7 +153,7 @@ impl Session {
         self.wait(self.negotiator.negotiation(id).counter(items))
     }
 
-    /// Of a negotiation in which the RMS has not proposed anything, or not anything that still stands: as for an accept.
+    /// Returns the failure for a counter without a standing proposal of the RMS, the same as for an accept.
     fn nothing_to_counter(&self, id: NegotiationId) -> Failure {
         let phase = self.negotiator.negotiation(id).phase();
         NegotiatorError::from(phase.map_or(ActError::NoSuch(id), ActError::NotNow)).into()
@@ -167,14 +167,15 @@ impl Session {
         self.wait(self.negotiator.negotiation(id).withdraw())
     }
 
-    /// No names: those that were agreed, or the last ones. No negotiation: for the next stage.
+    /// Releases nodes. If `nodes` is empty, those that were agreed, or else the last ones; without `id`, for the next
+    /// stage.
     pub fn release(&self, id: Option<NegotiationId>, nodes: Vec<String>) -> Result<(), Failure> {
         let Some(id) = id else { return self.wait(self.negotiator.free(nodes)) };
         let negotiation = self.negotiator.negotiation(id);
         if nodes.is_empty() { self.wait(negotiation.release_last()) } else { self.wait(negotiation.release(nodes)) }
     }
 
-    /// What is to be done at a breakpoint.
+    /// Returns what the application has to do at a breakpoint.
     pub fn breakpoint(&self) -> Result<Option<Told>, Failure> {
         let holding = self.holding();
         let mut state = self.shared.state();
@@ -204,7 +205,7 @@ impl Session {
         }))
     }
 
-    /// The nodes that the application was told to leave are left.
+    /// Confirms that the application has left the nodes that it was told to leave.
     pub fn release_done(&self) -> Result<(), Failure> {
         let release = self.shared.state().breakpoint.as_mut().map_or(Release::Nothing, Breakpoint::release);
         let (id, released) = match release {
@@ -216,9 +217,9 @@ impl Session {
             Release::Free(nodes) => (None, self.release(None, nodes)),
         };
         match released {
-            // It has run out or failed meanwhile, which the next breakpoint tells.
+            // The negotiation has expired or failed meanwhile, which the next breakpoint reports.
             Ok(()) | Err(Failure::NotNow(_) | Failure::UnknownNegotiation(_)) => Ok(()),
-            // The stage has begun meanwhile, or another one was announced in its place: the next breakpoint tells, too.
+            // The stage has begun meanwhile, or another was announced instead: the next breakpoint reports that, too.
             Err(Failure::Refused(_)) if id.is_none() => Ok(()),
             Err(failure) => {
                 if let Some(breakpoint) = self.shared.state().breakpoint.as_mut() {
@@ -233,7 +234,7 @@ impl Session {
         self.callback().is_some()
     }
 
-    /// Calls it for every event from now on.
+    /// Calls `call` for every event from now on.
     pub fn set_callback(&self, mut call: impl FnMut(&Event, Time) + Send + 'static) -> Result<(), Failure> {
         let mut slot = self.callback();
         if slot.is_some() {
@@ -251,7 +252,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the callback away, and waits until it does not run any more.
+    /// Removes the callback, and waits until it no longer runs.
     pub fn take_callback(&self) -> Result<(), Failure> {
         self.check_that_it_can_close()?;
         let callback = self.callback().take();
@@ -261,7 +262,7 @@ impl Session {
         Ok(())
     }
 
-    /// A callback cannot wait for its own end.
+    /// Fails in the callback's own thread, as a callback cannot wait for its own end.
     pub fn check_that_it_can_close(&self) -> Result<(), Failure> {
         match self.callback().as_ref() {
             Some(callback) if callback.is_this_thread() => {
@@ -271,7 +272,7 @@ impl Session {
         }
     }
 
-    /// Ends what runs for the session. The connection ends with the last caller that still uses it.
+    /// Ends the session's threads. The connection ends with the last caller that still uses it.
     pub fn close(&self) {
         self.shared.mailbox.close();
         self.shared.closed.notify_one();
@@ -281,7 +282,7 @@ impl Session {
         }
         let pump = self.pump.lock().expect(POISONED).take();
         if let Some(pump) = pump {
-            // It has panicked only if the library has a bug, which was told on standard error.
+            // It panics only on a bug of the library, which was reported on standard error.
             let _ = pump.join();
         }
     }
@@ -290,7 +291,7 @@ impl Session {
         self.callback.lock().expect(POISONED)
     }
 
-    /// Waits for something that is answered by the RMS, or by the negotiator's own thread.
+    /// Waits for an answer of the RMS or of the negotiator's own thread.
     fn wait<T>(&self, answer: impl Future<Output = Result<T, NegotiatorError>>) -> Result<T, Failure> {
         let limited = async { tokio::time::timeout(self.patience, answer).await };
         let answer = self.runtime.block_on(limited).map_err(|_| Failure::TimedOut(self.patience))?;
@@ -302,7 +303,7 @@ impl Shared {
     async fn connect_and_pump(&self, environment: JobEnvironment, tell: &SyncSender<Connected>) {
         match Negotiator::connect_with(environment).await {
             Ok(negotiator) => {
-                // Who connects waits for this; the channel has room for it.
+                // The connecting caller waits for this; the channel has room for it.
                 let _ = tell.send(Ok(negotiator.clone()));
                 self.pump(&negotiator).await;
             }
@@ -310,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// Takes the negotiator's events until the session is closed or over.
+    /// Takes the negotiator's events until the session is closed or ends.
     async fn pump(&self, negotiator: &Negotiator) {
         loop {
             let event = tokio::select! {
@@ -329,8 +330,8 @@ impl Shared {
         }
     }
 
-    /// Nobody who keeps breakpoints can wait until the application takes an event; who answers itself is told what is
-    /// newest when it asks.
+    /// Returns the next event. An application that answers itself gets the latest state when it asks, so this waits
+    /// until the mailbox is empty; with breakpoints it does not wait, as they need every event.
     async fn next(&self, negotiator: &Negotiator) -> Option<Event> {
         while self.state().breakpoint.is_none() && !self.mailbox.is_empty() {
             self.mailbox.room().await;

@@ -1,4 +1,4 @@
-//! Threads that leave the application's signals alone.
+//! Threads that receive none of the application's signals.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -6,8 +6,8 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::failure::Failure;
 
-/// Starts a thread in which no signal of the application is delivered: its handlers run in its own threads. Threads
-/// inherit the mask of who starts them.
+/// Starts a thread in which all signals are blocked, so that the application's handlers run in its own threads. A
+/// thread inherits the mask of the thread that starts it.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
     let failed = |errno: nix::Error| Failure::Io { what: "cannot block signals".to_owned(), source: errno.into() };
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! An event in the numbers, names and words of the header.
+//! Turns an event into the numbers, names and texts of the header.
 
 use launcher_sdk::negotiator::{
     Direction, Ending, Event, HeldNode, Item, NegotiationId, Phase, Resource, Side, StageEnds, Template, Warning,
@@ -8,7 +8,7 @@ use rms_model::{Span, Time};
 use crate::layout as c;
 use crate::number;
 
-/// What becomes a [`c::Event`] as soon as its texts have a place.
+/// A [`c::Event`] whose texts have no place yet.
 #[derive(Debug)]
 pub struct Telling {
     pub event: c::Event,
@@ -16,7 +16,7 @@ pub struct Telling {
     pub text: String,
 }
 
-/// Tells an event; `now` is by the clock of its deadlines.
+/// Converts an event; `now` is by the clock of its deadlines.
 pub fn telling(event: &Event, now: Time) -> Telling {
     match event {
         Event::Offered(offer) | Event::Countered(offer) => {
@@ -86,8 +86,8 @@ pub fn telling(event: &Event, now: Time) -> Telling {
     }
 }
 
-/// Whether an event can still be told as it is: an offer that has run out meanwhile, or was answered, is no offer any more,
-/// and an event that waits behind it says what became of it.
+/// Returns whether an event is still current: an offer that has expired or was answered is not, and a later event
+/// reports what became of it.
 pub fn is_current(event: &Event, phase_of: impl Fn(NegotiationId) -> Option<Phase>) -> bool {
     match event {
         Event::Offered(offer) | Event::Countered(offer) => {

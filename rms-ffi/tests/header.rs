@@ -1,11 +1,11 @@
-//! The header is the one that the source gives.
+//! Checks that the header is the one that the source generates.
 
 use std::fs;
 use std::path::Path;
 
 use cbindgen::{Builder, Config};
 
-/// In the order of the header.
+/// The sources, in the order of the header.
 const SOURCES: &[&str] = &[
     "src/layout.rs",
     "src/abi/session.rs",
@@ -26,7 +26,7 @@ fn generated(root: &Path) -> String {
     header.lines().map(|line| parenthesized(line) + "\n").collect()
 }
 
-/// `-RMS_EINVAL` would be `--1` otherwise.
+/// Puts negative values in parentheses, as `-RMS_EINVAL` would expand to `--1` otherwise.
 fn parenthesized(line: &str) -> String {
     let negative = line.strip_prefix("#define ").and_then(|rest| rest.split_once(" -"));
     negative.map_or_else(|| line.to_owned(), |(name, number)| format!("#define {name} (-{number})"))

@@ -22,7 +22,7 @@ pub enum Allocation {
 impl Allocation {
     pub const ALL: [Allocation; 2] = [Allocation::Nodes, Allocation::Cores];
 
-    /// The word in settings and outputs.
+    /// Returns the word in settings and outputs.
     pub fn word(self) -> &'static str {
         match self {
             Allocation::Nodes => "nodes",
@@ -31,7 +31,7 @@ impl Allocation {
     }
 }
 
-/// Which of the nodes with room a job uses.
+/// Which of the nodes with enough room a job uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Packing {
@@ -43,7 +43,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// The word in options and outputs.
+    /// Returns the word in options and outputs.
     pub fn word(self) -> &'static str {
         match self {
             Packing::Pack => "pack",
@@ -61,7 +61,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Returns whether there are no cores: such a slice stands for a whole node.
+    /// Returns whether it has no cores: such a slice stands for a whole node.
     pub fn is_none(&self) -> bool {
         self.cores == 0
     }
@@ -72,27 +72,28 @@ impl Slice {
 pub struct Grant {
     /// The numbers of its cores; those of one NUMA domain are consecutive, and so are the domains of one package.
     pub cores: Indices,
-    /// The memory that it may use; 0: no limit.
+    /// The memory that it may use; 0 for no limit.
     pub memory: Mebibytes,
-    /// The numbers of its devices by name, from 0 on.
+    /// The numbers of its devices by name, from 0.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, Indices>,
 }
 
-/// What a job requests of each of its nodes beside tasks, CPUs and memory.
+/// What a job requests of each of its nodes in addition to tasks, CPUs and memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResourceRequest {
-    /// The memory for each CPU of its tasks; 0: not requested.
+    /// The memory for each CPU of its tasks; 0 if not requested.
     pub memory_per_cpu: Mebibytes,
     /// Devices on each node.
     pub devices: Devices,
-    /// Devices over all nodes, the same number on each.
+    /// Devices over all nodes, evenly distributed.
     pub devices_in_all: Devices,
-    /// Licences over all nodes, from each cluster that it uses: counted things of a cluster that belong to no node.
+    /// Licences over all nodes, from each cluster that it uses: countable resources of a cluster that belong to no
+    /// node.
     #[serde(skip_serializing_if = "Devices::is_empty")]
     pub licences: Devices,
-    /// The most tasks on a node; 0: as many as fit.
+    /// The most tasks on a node; 0 for as many as fit.
     pub tasks_per_node: u32,
     /// Its nodes are not shared with other jobs, even on a shared cluster.
     pub exclusive: bool,
@@ -102,10 +103,10 @@ pub struct ResourceRequest {
     /// It may lend CPUs of its nodes while it runs, and may start on CPUs that others lend (004).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub share: bool,
-    /// The least number of CPUs that it keeps on a node when it lends; 0: one for each of its tasks there.
+    /// The minimum number of CPUs that it keeps on a node when it lends; 0 for one per task there.
     #[serde(skip_serializing_if = "crate::checked::is_zero")]
     pub min_cpus_per_node: u32,
-    /// The number of cores that it keeps on each package (socket) of its nodes when it lends; 0: no minimum.
+    /// The number of cores that it keeps on each package (socket) of its nodes when it lends; 0 for no minimum.
     #[serde(skip_serializing_if = "crate::checked::is_zero")]
     pub cores_per_package: u32,
     /// No other node of their cluster lies between its nodes, in the [natural order](crate::natural) of names (004,
@@ -115,7 +116,7 @@ pub struct ResourceRequest {
 }
 
 impl ResourceRequest {
-    /// Returns whether nothing of it was requested.
+    /// Returns whether nothing was requested.
     pub fn is_default(&self) -> bool {
         *self == ResourceRequest::default()
     }

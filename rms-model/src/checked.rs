@@ -30,7 +30,7 @@ pub fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 /// Decodes a list of texts like [`text`].
 ///
 /// # Errors
-/// As [`text`].
+/// See [`text`].
 pub fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     Vec::<String>::deserialize(from)?.into_iter().map(c_string).collect()
 }
@@ -38,7 +38,7 @@ pub fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error
 /// Decodes a [`text`], if present. The field needs `default`, too.
 ///
 /// # Errors
-/// As [`text`].
+/// See [`text`].
 pub fn opt_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Option::<String>::deserialize(from)?.map(c_string).transpose()
 }
@@ -68,7 +68,7 @@ pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 /// Decodes a [`name`], if present. The field needs `default`, too.
 ///
 /// # Errors
-/// As [`name`].
+/// See [`name`].
 pub fn opt_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Option::<String>::deserialize(from)?.map(named).transpose()
 }
@@ -76,7 +76,7 @@ pub fn opt_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D:
 /// Decodes a list of names like [`name`].
 ///
 /// # Errors
-/// As [`name`].
+/// See [`name`].
 pub fn names<'de, D: Deserializer<'de>, C: FromIterator<String>>(from: D) -> Result<C, D::Error> {
     Vec::<String>::deserialize(from)?.into_iter().map(named).collect()
 }
@@ -92,7 +92,7 @@ pub fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
 /// Decodes a [`span`], if present. The field needs `default`, too.
 ///
 /// # Errors
-/// As [`span`].
+/// See [`span`].
 pub fn opt_span<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Span>, D::Error> {
     Option::<Span>::deserialize(from)?.map(lasting).transpose()
 }

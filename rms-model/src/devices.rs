@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::name::check_name;
 
-/// Counts of devices by name: `gpu`, or with a type `gpu:a100`. No count is 0.
+/// Counts of devices by name: `gpu`, or with a type, `gpu:a100`. No count is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Devices(BTreeMap<String, u32>);
@@ -146,7 +146,7 @@ impl FromStr for Devices {
     }
 }
 
-/// Returns whether this is a name of devices, with or without a type.
+/// Returns whether this is a device name, with or without a type.
 pub fn is_device_name(name: &str) -> bool {
     let mut parts = name.split(':');
     let is_name = |part: Option<&str>| part.is_some_and(|part| check_name(part).is_ok());
@@ -172,7 +172,7 @@ impl<'de> Deserialize<'de> for Devices {
     }
 }
 
-/// The number of ways that are tried if a node's devices serve a request in more ways.
+/// The most ways that are tried if a node's devices serve a request in many ways.
 const MAX_CHOICES: usize = 16;
 
 /// The most kinds of devices in a request.
@@ -213,7 +213,7 @@ mod tests {
         check("gpu:a:2,gpu:b:1", "gpu:b:2", &[]);
         check("gpu:a:2,gpu:b:2", "gpu:1,gpu:a:2", &["gpu:a:2,gpu:b:1"]);
         check("gpu:a:1,gpu:b:1,gpu:c:1", "gpu:3", &["gpu:a:1,gpu:b:1,gpu:c:1"]);
-        // If there are many ways, not all are listed.
+        // If there are many ways, only the first ones are listed.
         let many: Devices = "gpu:a:60000,gpu:b:60000".parse().expect("devices");
         assert_eq!(many.choices(&"gpu:60001".parse().expect("devices")).count(), MAX_CHOICES);
     }

@@ -1,8 +1,8 @@
-//! Errors in the form shown to people.
+//! Formats errors for people.
 
 use std::error::Error;
 
-/// Returns an error with its causes in one line, each once, from the outermost to the innermost.
+/// Formats an error with its causes in one line, each once, from the outermost to the innermost.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

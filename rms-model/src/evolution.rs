@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::profile::Block;
 use crate::time::{ParseSpanError, Span, Time};
 
-/// The stages of an application in their order, from its start on. They are never merged, so that stage i of a plan is
+/// The stages of an application in their order, from its start. They are never merged, so that stage i of a plan is
 /// stage i of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Stage>", into = "Vec<Stage>")]
@@ -34,7 +34,7 @@ pub enum ExpandLimit {
     Infinite,
 }
 
-/// Limits the factor: a stage is never shortened, nor extended by more than a factor of a thousand.
+/// Clamps the factor: a stage is never shortened, nor extended by more than a factor of a thousand.
 fn at_least_whole<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     Ok(u32::deserialize(from)?.clamp(1000, 1_000_000))
 }
@@ -66,7 +66,7 @@ pub enum EvolutionError {
 
 impl Evolution {
     /// # Errors
-    /// A stage that takes no time or more than a hundred years, or too many stages.
+    /// A stage has no duration or one of more than a hundred years, or there are too many stages.
     pub fn new(stages: Vec<Stage>) -> Result<Evolution, EvolutionError> {
         if stages.len() > MAX_STAGES {
             return Err(EvolutionError::TooMany { n_stages: stages.len() });
@@ -87,35 +87,35 @@ impl Evolution {
         self.stages.is_empty()
     }
 
-    /// The number of nodes of the largest stage.
+    /// Returns the number of nodes of the largest stage.
     pub fn peak(&self) -> u32 {
         self.stages.iter().map(|stage| stage.nodes).max().unwrap_or(0)
     }
 
-    /// The duration of all stages together.
+    /// Returns the duration of all stages together.
     pub fn span(&self) -> Span {
         self.stages.iter().fold(Span::ZERO, |sum, stage| sum + stage.span)
     }
 
-    /// The area in nodes times milliseconds.
+    /// Returns the area in nodes times milliseconds.
     pub fn area(&self) -> i128 {
         self.stages.iter().map(|stage| i128::from(stage.nodes) * i128::from(stage.span.as_millis())).sum()
     }
 
-    /// Returns the same application as a rigid one: its peak for the duration of all stages.
+    /// Returns the application as a rigid one: its peak for the duration of all stages.
     pub fn rigid(&self) -> Evolution {
         let one = Stage { nodes: self.peak(), span: self.span() };
         Evolution { stages: if self.is_empty() { Vec::new() } else { vec![one] } }
     }
 
-    /// Returns the same nodes with other durations, one for each stage; `None` if their number differs, or one is zero.
+    /// Returns the same nodes with other durations, one for each stage; `None` if their number differs or one is zero.
     pub fn lasting(&self, spans: &[Span]) -> Option<Evolution> {
         let are_all = spans.len() == self.stages.len() && spans.iter().all(|span| *span > Span::ZERO);
         let stage = |(stage, span): (&Stage, &Span)| Stage { nodes: stage.nodes, span: *span };
         are_all.then(|| Evolution { stages: self.stages.iter().zip(spans).map(stage).collect() })
     }
 
-    /// Returns what it occupies if it begins at `start` (003: the scheduled EP, delayed).
+    /// Returns the blocks that it occupies if it starts at `start` (003: the scheduled EP, delayed).
     pub fn blocks(&self, start: Time) -> impl Iterator<Item = Block> + '_ {
         self.stages.iter().scan(start, |from, stage| {
             let block = Block { from: *from, until: *from + stage.span, nodes: i64::from(stage.nodes) };
@@ -174,7 +174,7 @@ impl fmt::Display for Evolution {
 }
 
 impl ExpandLimit {
-    /// No stage may wait (000: noX; 003: nos).
+    /// No stage may be extended (000: noX; 003: nos).
     pub const NONE: ExpandLimit = ExpandLimit::Milli(1000);
     /// A stage may last twice as long (000: 2X; 003: mic).
     pub const TWICE: ExpandLimit = ExpandLimit::Milli(2000);

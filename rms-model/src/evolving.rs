@@ -1,4 +1,5 @@
-//! The announcement of an application with changing needs: its profile, and how that may be changed to be placed.
+//! The announcement of an application with changing needs: its profile, and how the profile may be changed to be
+//! placed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +10,12 @@ use crate::evolution::{Evolution, ExpandLimit, Expansion};
 pub struct Evolving {
     pub stages: Evolution,
     pub expansion: Expansion,
-    /// More stages may follow: the profile ends the job unless it is extended before its end.
+    /// More stages may follow: the job ends with the profile unless that is extended in time.
     pub open: bool,
 }
 
 impl Default for Expansion {
-    /// A stage may last twice as long as requested, and nothing is compacted: `mic` in 003.
+    /// Lets a stage last twice as long as requested and compacts nothing: `mic` in 003.
     fn default() -> Expansion {
         Expansion { limit: ExpandLimit::TWICE, compacting: false }
     }

@@ -1,7 +1,7 @@
-//! Everything that a job's processes are started with: passed unchanged from the submission to the supervisor that
+//! Everything that a job's processes are started with, passed unchanged from the submission to the supervisor that
 //! starts them.
 //!
-//! A new attribute is a field here, which the supervisor applies and a flag of `rms submit` sets.
+//! A new attribute is a field here; the supervisor applies it and a flag of `rms submit` sets it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub struct Execution {
     pub stdio: Stdio,
     #[serde(default)]
     pub limits: Limits,
-    /// OpenMP programs of the job, and others that ask, adapt to the CPUs that the job has on each node while it runs.
+    /// OpenMP programs of the job, and others that ask for it, adapt to the CPUs that the job has on each node while it
+    /// runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub malleable_threads: bool,
 }
@@ -64,14 +65,14 @@ pub enum Work {
     Nodes,
 }
 
-/// Where a task's streams go, as [patterns](crate::pattern); relative paths start at the working directory.
+/// Where a task's streams go, as [patterns](crate::pattern); relative paths are relative to the working directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stdio {
     #[serde(default, deserialize_with = "crate::checked::opt_text")]
     pub input: Option<String>,
     #[serde(default, deserialize_with = "crate::checked::opt_text")]
     pub output: Option<String>,
-    /// As `output` if absent.
+    /// Same as `output` if absent.
     #[serde(default, deserialize_with = "crate::checked::opt_text")]
     pub error: Option<String>,
     /// Append to the files instead of truncating them.
@@ -87,7 +88,7 @@ impl Stdio {
     }
 }
 
-/// Soft resource limits to set before the work is executed; absent ones are those of the agent.
+/// Soft resource limits to set before the work is executed; absent ones are inherited from the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub open_files: Option<u64>,
@@ -98,7 +99,7 @@ pub struct Limits {
     pub address_space_bytes: Option<u64>,
 }
 
-/// Environment variables in the order given; shared between jobs with the same ones.
+/// Environment variables in the given order; shared between jobs with the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]
 pub struct Environment(pub Vec<(String, String)>);
@@ -129,13 +130,13 @@ pub enum BadEnvironment {
     Variable { name: String },
 }
 
-/// Encodes bytes as text to be sent and stored: UTF-8 stays unchanged, any other byte becomes a character of its own
-/// that no script uses. [`to_bytes`] returns exactly these bytes.
+/// Encodes bytes as text to be sent and stored: UTF-8 stays unchanged, any other byte becomes a reserved character that
+/// no script uses. [`to_bytes`] restores exactly these bytes.
 pub fn from_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            // A character that stands for a byte must not be taken for itself.
+            // A reserved character in the input must not be mistaken for an encoded byte.
             let is_strange = FOR_BYTES.contains(&c);
             match is_strange {
                 true => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| text.push(for_byte(byte))),
@@ -147,7 +148,7 @@ pub fn from_bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the bytes that [`from_bytes`] was given; any other text stays unchanged.
+/// Returns the bytes that were passed to [`from_bytes`]; any other text stays unchanged.
 pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     if !text.as_bytes().contains(&FIRST_OF_THEM) {
         return Cow::Borrowed(text.as_bytes());
@@ -162,7 +163,7 @@ pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The last characters for private use, which no script uses.
+/// The last private-use characters, which no script uses.
 const FOR_BYTES: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
 /// The first byte of each of them, which hardly any other text contains.
 const FIRST_OF_THEM: u8 = 0xf4;
@@ -180,7 +181,7 @@ mod tests {
         let check = |bytes: &[u8]| {
             let text = from_bytes(bytes);
             assert_eq!(to_bytes(&text), bytes, "{text:?}");
-            // Encoded as in a journal or a frame.
+            // The text as it is encoded in a journal or a frame.
             assert_eq!(from_bytes(&to_bytes(&text)), text);
         };
         check(b"plain");

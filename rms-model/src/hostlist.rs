@@ -1,4 +1,4 @@
-//! Hostlists (`n[01-04],x7`) as the field writes them.
+//! Hostlists (`n[01-04],x7`), as other resource managers write them.
 
 use thiserror::Error;
 
@@ -57,7 +57,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
     Ok(nodes)
 }
 
-/// Returns the shortest list for nodes in their order: consecutive numbers are folded.
+/// Returns the shortest hostlist for nodes in their order: consecutive numbers are folded.
 pub fn fold<S: AsRef<str>>(nodes: &[S]) -> String {
     let mut groups: Vec<(String, Vec<(String, u64)>)> = Vec::new();
     for node in nodes {
@@ -84,7 +84,7 @@ fn fold_group(prefix: &str, members: &[(String, u64)]) -> String {
         _ => {
             let mut ranges: Vec<(&str, &str, u64)> = Vec::new();
             for (digits, number) in members {
-                // Numbers as `expand` would print them: `n[9-11]`, but `n[9,010]`.
+                // Numbers are folded only if `expand` prints them the same: `n[9-11]`, but `n[9,010]`.
                 let continues = |first: &str| format!("{number:0width$}", width = first.len()) == *digits;
                 match ranges.last_mut() {
                     Some((first, last, high)) if high.checked_add(1) == Some(*number) && continues(first) => {

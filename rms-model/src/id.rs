@@ -14,7 +14,7 @@ macro_rules! id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The id after this one.
+            /// Returns the next id.
             pub fn next(self) -> Self {
                 Self(self.0 + 1)
             }
@@ -41,12 +41,12 @@ id!(
     NodeId(u32)
 );
 id!(
-    /// How many times the desired state of a node has changed; an agent ignores a lower one.
+    /// The version of a node's desired state; an agent ignores a lower one.
     Generation(u64)
 );
 id!(
-    /// Which execution of a job this is: 1 at the first start, one more after each requeue. It fences
-    /// the processes of an earlier execution from a later one.
+    /// Which execution of a job this is: 1 at the first start, one more after each requeue. It fences the processes of
+    /// an earlier execution from a later one.
     Run(u32)
 );
 
@@ -58,7 +58,7 @@ pub struct BadJobId;
 impl FromStr for JobId {
     type Err = BadJobId;
 
-    /// Accepts the displayed form: only digits.
+    /// Accepts only the displayed form: digits.
     fn from_str(text: &str) -> Result<JobId, BadJobId> {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| text.parse().ok()).flatten().map(JobId).ok_or(BadJobId)

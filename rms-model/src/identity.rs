@@ -19,7 +19,7 @@ pub enum Role {
     Agent,
     /// A person who submits jobs; the name is a Unix user name.
     User,
-    /// A person who also steers the system; the name is a Unix user name.
+    /// A person who also administers the system; the name is a Unix user name.
     Admin,
     /// Any process of one execution of a job (002); the name is `JOB.RUN`.
     Job,
@@ -48,7 +48,7 @@ impl Identity {
         Identity { role: Role::Job, name: format!("{job}.{run}") }
     }
 
-    /// Returns the execution of a job that this identity belongs to, if any.
+    /// Returns the execution of a job to which this identity belongs, if any.
     pub fn as_job(&self) -> Option<(JobId, Run)> {
         let (job, run) = self.name.split_once('.').filter(|_| self.role == Role::Job)?;
         let number =
@@ -75,7 +75,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The error for a text that does not name a role.
+/// The error for a text that is not a role.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is not a role: write server, agent, user or admin")]
 pub struct RoleError(String);

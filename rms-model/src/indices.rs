@@ -169,7 +169,7 @@ impl Serialize for Indices {
 impl<'de> Deserialize<'de> for Indices {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Indices, D::Error> {
         let ranges: Vec<(u32, u32)> = Vec::deserialize(from)?;
-        // Each range may be as long as the largest set: only as many as can exist are expanded.
+        // Each range may be as long as the largest set: ranges are validated before they are expanded.
         let are_rising = ranges.windows(2).all(|two| two[0].1 < two[1].0);
         let are_right = ranges.iter().all(|(first, last)| first <= last && *last <= MAX_INDEX);
         if !are_rising || !are_right {

@@ -26,7 +26,7 @@ use crate::time::{Span, Time};
 #[serde(transparent)]
 pub struct Owner(pub String);
 
-/// Maps keyed by owner can be searched by name.
+/// Lets maps keyed by owner be searched by name.
 impl Borrow<str> for Owner {
     fn borrow(&self) -> &str {
         &self.0
@@ -39,7 +39,7 @@ pub struct Constraint {
     #[serde(deserialize_with = "crate::checked::names")]
     pub features: BTreeSet<String>,
     pub memory: Mebibytes,
-    /// Logical CPUs a node must have to hold its share of the tasks.
+    /// Logical CPUs that a node must have to hold its share of the tasks.
     pub cpus: u32,
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
@@ -102,9 +102,10 @@ pub struct JobSpec {
     pub owner: Owner,
     pub execution: Execution,
     pub tasks: TaskCount,
-    /// 0: not requested; the tasks share the CPUs of their node.
+    /// 0 if not requested: the tasks share the CPUs of their node.
     pub cpus_per_task: u32,
-    /// The sizes that the built-in launcher chooses from, by preference between equals; never empty.
+    /// The sizes from which the built-in launcher chooses, in order of preference if several are equally good; never
+    /// empty.
     pub options: Vec<Request>,
     /// The clusters to choose from; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,9 +115,9 @@ pub struct JobSpec {
     pub resources: ResourceRequest,
     /// Jobs with higher values come first.
     pub priority: i32,
-    /// Whether the job may start again after its node was lost. Absent: the setting decides.
+    /// Whether the job may start again after its node was lost. If absent, the setting decides.
     pub requeue: Option<bool>,
-    /// Not eligible before this time.
+    /// Earliest start; the job is not eligible before.
     pub begin: Option<Time>,
     /// The stages of an application with changing needs; its options are then its peak for its whole time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,8 +161,8 @@ impl JobSpec {
         JobSpec { execution: Execution { environment, work, ..self.execution }, ..self }
     }
 
-    /// Returns whether it may start again after its node was lost. Its own choice overrides the setting. If a client
-    /// follows its streams, it would see them twice, and the input is gone: such a job runs again only on request.
+    /// Returns whether the job may start again after its node was lost. Its own choice overrides the setting. A client
+    /// that follows its streams would see them twice, and the input is gone: such a job runs again only on request.
     pub fn may_run_again(&self, policy: LostPolicy) -> bool {
         let by_setting = match policy {
             LostPolicy::Requeue => !self.execution.stdio.stream,
@@ -194,7 +195,7 @@ pub enum Outcome {
     },
     /// Its launcher was lost.
     LauncherLost,
-    /// It never ran: a node could not start it.
+    /// It never ran, because a node could not start it.
     NotStarted {
         node: String,
         reason: String,
@@ -252,7 +253,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `code:signal` as the history stores it.
+    /// Returns exit code and signal, as the history stores them.
     pub fn code_signal(&self) -> (i32, i32) {
         match self {
             Outcome::Completed => (0, 0),
@@ -298,7 +299,7 @@ impl fmt::Display for Outcome {
 pub struct Usage {
     #[serde(deserialize_with = "crate::checked::span")]
     pub cpu: Span,
-    /// The highest sum on one node if the kernel records it, otherwise that of the largest process.
+    /// The highest sum on one node if the kernel records it, otherwise the peak of the largest process.
     pub peak_memory_kib: u64,
 }
 
@@ -318,7 +319,7 @@ pub struct JobRecord {
     pub labels: Labels,
     pub owner: Owner,
     pub submitted: Time,
-    /// The earliest possible start: after its hold and its begin time.
+    /// The earliest possible start, after its hold and its begin time.
     pub eligible: Time,
     /// Absent if it never started.
     pub started: Option<Time>,
@@ -339,7 +340,7 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Creates a minimal record of a job that is over: its first execution was completed at `at` before it started.
+    /// Creates a minimal record of an ended job: its first execution completed at `at` without having started.
     pub fn of(job: JobId, owner: Owner, request: Request, at: Time) -> JobRecord {
         JobRecord {
             job,
@@ -366,7 +367,7 @@ impl JobRecord {
 mod tests {
     use super::*;
 
-    /// The next variant; a new variant does not compile until it is listed here.
+    /// Returns the next variant; a new variant does not compile until it is listed here.
     fn after(outcome: &Outcome) -> Option<Outcome> {
         Some(match outcome {
             Outcome::Completed => Outcome::Failed { code: 1 },

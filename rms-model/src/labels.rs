@@ -1,6 +1,6 @@
-//! Names and marks of a job: stored from its submission to its history, and never used for decisions.
+//! Labels of a job: stored from its submission to its history, and never used for decisions.
 //!
-//! A new label is a field here and a line in [`Labels::all`]; everything that describes a job has all labels.
+//! A new label is a field here and a line in [`Labels::all`]; everything that describes a job then has it.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Label<'a> {
 }
 
 impl Labels {
-    /// Returns the labels of a job with this name only.
+    /// Returns the labels of a job that has only a name.
     pub fn named(name: impl Into<String>) -> Labels {
         Labels { name: name.into(), ..Labels::default() }
     }
@@ -44,7 +44,7 @@ impl Labels {
         ]
     }
 
-    /// Sets a label. Returns false if there is none of this name.
+    /// Sets a label. Returns false if no label has this name.
     pub fn set(&mut self, key: &str, text: String) -> bool {
         let Labels { name, comment, account } = self;
         let label = match key {

@@ -1,8 +1,8 @@
-//! The vocabulary of Limber and its arithmetic: ids, time, profiles, requests, jobs. Decides nothing.
+//! The vocabulary of Limber and its arithmetic: ids, time, profiles, requests, jobs. It makes no decisions.
 //!
-//! Words come from the papers: a *cluster occupation profile* (COP) tells how many nodes of a cluster
-//! are busy as a function of absolute time (001, §5.1), a *view* is one COP per cluster, a *request*
-//! names nodes per cluster and a wall time.
+//! Words come from the papers: a *cluster occupation profile* (COP) is the number of busy nodes of a cluster as a
+//! function of absolute time (001, §5.1), a *view* is one COP per cluster, a *request* names nodes per cluster and a
+//! wall time.
 
 pub mod allocation;
 pub mod checked;

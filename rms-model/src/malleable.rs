@@ -5,10 +5,10 @@ use thiserror::Error;
 
 use crate::sizes::Sizes;
 
-/// The sizes between which an application may be changed, and how it learns of a change.
+/// The sizes between which an application may be changed, and how it is notified of a change.
 ///
-/// If `least` and `most` are both 0, the application keeps the size that it starts with: it is neither offered nodes
-/// nor asked for any, but may itself ask for more, or give some back.
+/// If `least` and `most` are both 0, the application keeps the size with which it starts: it is neither offered nodes
+/// nor asked for any, but may itself request more or give some back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Malleable {
     /// The application is never asked to hold fewer nodes.
@@ -20,8 +20,8 @@ pub struct Malleable {
     pub sizes: Sizes,
     pub on_resize: OnResize,
     pub speedup: Speedup,
-    /// Whether the application continues without a lost node, as long as it has its least. If absent, workers do, and a
-    /// negotiating application does if it has declared that it can.
+    /// Whether the application continues without a lost node, as long as it keeps its minimum. If absent, workers do,
+    /// and a negotiating application does if it has declared that it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survives_loss: Option<bool>,
 }
@@ -60,12 +60,12 @@ impl TryFrom<Vec<(u32, u32)>> for Speedup {
 pub struct BadSpeedup;
 
 impl Malleable {
-    /// Returns whether no sizes were given, so that they are only subject to negotiation.
+    /// Returns whether no sizes were given, so that only a request of the application changes its size.
     pub fn is_as_started(&self) -> bool {
         self.least == 0 && self.most == 0
     }
 
-    /// Returns the least and the most nodes of an application that has started with `started_with` nodes.
+    /// Returns the minimum and maximum number of nodes of an application that started with `started_with` nodes.
     pub fn range(&self, started_with: u32) -> (u32, u32) {
         if self.is_as_started() { (started_with, started_with) } else { (self.least, self.most) }
     }
@@ -73,8 +73,8 @@ impl Malleable {
 
 impl Speedup {
     /// Returns the speed on that many nodes, in thousandths of the speed on one. It is interpolated linearly between
-    /// the declared points and rounded down: from 1000 on one node, or what is declared for it, and without gain beyond
-    /// the last point. `None` if nothing is declared.
+    /// the declared points and rounded down, starts from 1000 on one node or what is declared for it, and stays
+    /// constant beyond the last point. `None` if nothing is declared.
     pub fn at(&self, nodes: u32) -> Option<u32> {
         let (last_nodes, last_speed) = *self.0.last()?;
         if nodes >= last_nodes {
@@ -84,7 +84,7 @@ impl Speedup {
         let (to, to_speed) = self.0[next_idx];
         let before = next_idx.checked_sub(1).map(|idx| self.0[idx]);
         let (from, from_speed) = before.unwrap_or(if nodes == 0 { (0, 0) } else { (1, 1000) });
-        // In an ascending list, as every checked list is, `from` is below `to`.
+        // In an ascending list, as every validated list is, `from` is below `to`.
         let width = i64::from(to.saturating_sub(from)).max(1);
         let rise = i64::from(to_speed) - i64::from(from_speed);
         let speed = i64::from(from_speed) + (rise * i64::from(nodes.saturating_sub(from))).div_euclid(width);

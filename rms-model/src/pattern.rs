@@ -1,10 +1,10 @@
-//! The patterns of output files, `run-%j-%t.out`, and their meaning.
+//! The patterns of output file names, such as `run-%j-%t.out`, and their meaning.
 
 use std::fmt::Write as _;
 
 use thiserror::Error;
 
-/// The values that the letters stand for.
+/// The values that the patterns stand for.
 #[derive(Clone, Debug)]
 pub struct Names<'a> {
     pub job: u64,
@@ -29,7 +29,7 @@ pub struct PatternError {
 }
 
 /// # Errors
-/// The first percent sign without a meaning: what was intended would be lost.
+/// The first percent sign without a meaning: keeping it would lose what was intended.
 pub fn check(pattern: &str) -> Result<(), PatternError> {
     parts(pattern).into_iter().try_for_each(|part| match part {
         Part::Text(_) | Part::Letter { .. } => Ok(()),
@@ -41,7 +41,7 @@ pub fn check(pattern: &str) -> Result<(), PatternError> {
     })
 }
 
-/// Fills in a pattern. A number between the percent sign and its letter pads numbers with zeros (`%4t`). As in Slurm, a
+/// Expands a pattern. A number between the percent sign and its letter pads numbers with zeros (`%4t`). As in Slurm, a
 /// backslash anywhere disables all patterns. Unknown patterns, in jobs accepted before they were rejected, stay
 /// unchanged.
 pub fn fill(pattern: &str, names: &Names<'_>) -> String {
@@ -70,7 +70,7 @@ pub fn fill(pattern: &str, names: &Names<'_>) -> String {
             'a' => write!(filled, "{:0width$}", u32::MAX - 1),
             't' => write!(filled, "{:0width$}", names.task),
             'n' => write!(filled, "{:0width$}", names.node_idx),
-            // A name chosen by a user must not lead out of the directory that the pattern names.
+            // A user-chosen name must not escape the directory that the pattern names.
             'x' => write!(filled, "{}", names.job_name.replace('/', "_")),
             'u' => write!(filled, "{}", names.user),
             'N' | 'h' => write!(filled, "{}", names.node),

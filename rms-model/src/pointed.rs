@@ -1,9 +1,9 @@
-//! A message about a place in a text file for people: file, line and column, the line itself, and a caret.
+//! Formats a message about a place in a text file: file, line and column, the line itself, and a caret.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Returns `message` about the part `span` of `source`, which is named `name`.
+/// Formats `message` about the part `span` of `source`, a file named `name`.
 pub fn pointed(name: &str, source: &str, span: Range<usize>, message: &str) -> String {
     let start = span.start.min(source.len());
     let before = source.get(..start).unwrap_or(source);
@@ -11,7 +11,7 @@ pub fn pointed(name: &str, source: &str, span: Range<usize>, message: &str) -> S
     let line_start = before.rfind('\n').map_or(0, |idx| idx + 1);
     let line = source.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or("");
     let column = before.get(line_start..).map_or(0, |text| text.chars().count()) + 1;
-    // For a part of several lines, the caret points at its beginning.
+    // For a span over several lines, the caret points at its beginning.
     let end = span.end.clamp(start, line_start + line.len().max(start - line_start));
     let width = source.get(start..end).map_or(1, |text| text.chars().count()).max(1);
     let margin = " ".repeat(line_number.to_string().len());

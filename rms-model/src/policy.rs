@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// How a pass treats the queue. All policies place an application at its first hole; they differ in which others it may
+/// How a pass treats the queue. All policies place an application in its first hole; they differ in which others it may
 /// pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,7 +35,7 @@ impl Policy {
     /// All policies.
     pub const ALL: [Policy; 5] = [Policy::Views, Policy::Fcfs, Policy::Easy, Policy::Conservative, Policy::Slowdown];
 
-    /// The word in settings and on the command line.
+    /// Returns the word in settings and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Views => "views",

@@ -14,15 +14,15 @@ use chunks::Chunks;
 
 pub use walked::steps_walked;
 
-/// A number of nodes over time: 0 before the first step and after the last one.
+/// A number of nodes over time: 0 before the first step and from the last one on.
 ///
 /// Kept canonical: neighbouring steps differ, and the last one is 0, so equal functions are equal values. It is a
 /// finite sum of blocks. All results are exact, in whole milliseconds and nodes of 64 bits.
 ///
-/// The storage of the steps is private: a sorted vector, cut into chunks of up to 128 steps with their extremes. With n
-/// steps, `at` and the edges of every other operation cost O(log n); `add` costs O(n/128 + 128) at worst, `max` and the
-/// searches as much for each alternation between too full and free on their way. Measured: `add` takes 0.15 µs at 1,000
-/// steps and 0.4 µs at 100,000 (one sorted vector: 0.18 and 38 µs), `first_hole` for an hour 0.09 and 0.4 µs.
+/// The steps are stored privately: a sorted vector, cut into chunks of up to 128 steps with their extremes. With n
+/// steps, `at` and the edges of every other operation cost O(log n); `add` costs at most O(n/128 + 128); `max` and the
+/// searches cost as much for each alternation between too full and free on their way. Measured: `add` takes 0.15 µs at
+/// 1,000 steps and 0.4 µs at 100,000 (one sorted vector: 0.18 and 38 µs), `first_hole` for an hour 0.09 and 0.4 µs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Profile {
@@ -35,7 +35,7 @@ struct Stored {
     steps: Vec<Step>,
 }
 
-/// A number of nodes from `from` on, until the next step.
+/// A number of nodes from `from` until the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(Time, i64)", into = "(Time, i64)")]
 pub struct Step {
@@ -113,7 +113,7 @@ impl Profile {
         builder.build()
     }
 
-    /// The steps, canonical.
+    /// Returns the steps, in canonical form.
     pub fn steps(&self) -> impl DoubleEndedIterator<Item = Step> + Clone + '_ {
         self.steps.iter()
     }
@@ -122,7 +122,7 @@ impl Profile {
         self.steps.n_steps()
     }
 
-    /// Returns whether it has more than `n_steps` steps, without counting further than necessary.
+    /// Returns whether it has more than `n_steps` steps, without counting further than needed.
     pub fn is_longer_than(&self, n_steps: usize) -> bool {
         self.steps.is_longer_than(n_steps)
     }
@@ -131,7 +131,7 @@ impl Profile {
         self.steps.is_empty()
     }
 
-    /// Returns when its last nodes are gone; `None` if it never has any.
+    /// Returns when it drops to 0 for good; `None` if it is always 0.
     pub fn end(&self) -> Option<Time> {
         self.steps.last().map(|last| self.steps.step(last).from)
     }
@@ -141,7 +141,7 @@ impl Profile {
         self.steps.at(time).map_or(0, |place| self.steps.step(place).nodes)
     }
 
-    /// Returns the most nodes during `[from, until)`; 0 if that is empty.
+    /// Returns the maximum number of nodes during `[from, until)`; 0 if that is empty.
     pub fn max(&self, from: Time, until: Time) -> i64 {
         if from >= until {
             return 0;
@@ -152,12 +152,12 @@ impl Profile {
         }
     }
 
-    /// Returns how many nodes of `capacity` are free at every instant of `[from, until)`; all, if that is empty.
+    /// Returns how many nodes of `capacity` are free at every instant of `[from, until)`; all of them if that is empty.
     pub fn least_free(&self, capacity: i64, from: Time, until: Time) -> i64 {
         capacity - self.max(from, until)
     }
 
-    /// Returns the end of the last step that holds the maximum of `[from, until)`, cut to `until` (003, §3.1: loc);
+    /// Returns the end of the last step that holds the maximum of `[from, until)`, clamped to `until` (003, §3.1: loc);
     /// `from` if that is empty.
     pub fn loc(&self, from: Time, until: Time) -> Time {
         if from >= until {
@@ -168,7 +168,7 @@ impl Profile {
         self.last_above(most - 1, from, until).unwrap_or(until)
     }
 
-    /// Returns where the last part of `[from, until)` with more than `limit` nodes ends, cut to `until`.
+    /// Returns where the last part of `[from, until)` with more than `limit` nodes ends, clamped to `until`.
     pub fn last_above(&self, limit: i64, from: Time, until: Time) -> Option<Time> {
         if from >= until {
             return None;
@@ -189,7 +189,7 @@ impl Profile {
         end.filter(|end| *end > from)
     }
 
-    /// Returns the first instant from `from` on with more than `limit` nodes.
+    /// Returns the first instant at or after `from` with more than `limit` nodes.
     pub fn first_above(&self, limit: i64, from: Time) -> Option<Time> {
         let place = match self.steps.at(from) {
             Some(place) => self.steps.next_above(limit, place),
@@ -223,14 +223,14 @@ impl Profile {
         *self -= other;
     }
 
-    /// Returns the same profile, later by `span` (003, §3.1: delay).
+    /// Returns the profile shifted later by `span` (003, §3.1: delay).
     pub fn delayed(&self, span: Span) -> Profile {
         let moved = self.steps().map(|step| Step { from: step.from + span, nodes: step.nodes });
         moved.collect::<Builder>().build()
     }
 
-    /// Returns the part during `[from, until)` with time running backwards: the nodes at `t` are those at `-t`, where
-    /// the end of each step becomes its begin. Outside it is 0.
+    /// Returns the part during `[from, until)` reversed in time: the nodes at `t` are those at `-t`, so that the end of
+    /// each step becomes its beginning. Elsewhere it is 0.
     pub fn mirrored(&self, from: Time, until: Time) -> Profile {
         let mirror = |time: Time| Time::from_millis(time.as_millis().saturating_neg());
         let mut builder = Builder::default();
@@ -247,7 +247,7 @@ impl Profile {
         builder.build()
     }
 
-    /// Finds the earliest time at or after `from` when `wanted` more nodes fit under `capacity` for `span`. Returns
+    /// Finds the earliest time at or after `from` at which `wanted` more nodes fit under `capacity` for `span`. Returns
     /// `None` if there is none, which happens only if `wanted > capacity`.
     ///
     /// This is 001, Fig. 5, step 4b: the first hole in the view.
@@ -260,21 +260,21 @@ impl Profile {
         Some(Hole { start, blocked_by })
     }
 
-    /// Finds the earliest time at or after `from` from which on at most `limit` nodes are busy for `span`. Returns
-    /// `None` if there is none, which happens only for a negative limit.
+    /// Finds the earliest time at or after `from` from which at most `limit` nodes are busy for `span`. Returns `None`
+    /// if there is none, which happens only for a negative limit.
     pub fn free_from(&self, limit: i64, span: Span, from: Time) -> Option<Time> {
         let mut start = from;
         // The steps before this one are known to fit, as far as they are after the start.
         let mut unknown = self.steps.at(from).or_else(|| self.steps.first());
         while let Some(first) = unknown {
-            // A hole of no length must still not begin inside a step that is too full.
+            // Even an empty hole must not begin inside a step that is too full.
             let end = (start + span).max(start + Span::from_millis(1));
             if self.steps.step(first).from >= end {
                 break;
             }
             let last = self.steps.last_before(end, first);
             unknown = self.steps.after(last);
-            // The last step that is too full: all starts before its end fail because of it, whatever is before it.
+            // The last step that is too full: no start before its end fits, whatever is before it.
             if let Some(above) = self.steps.last_above(limit, first, last) {
                 // The last step is 0 nodes, so the blocking step has a successor unless the limit is negative.
                 let free = self.steps.next_within(limit, self.steps.after(above)?)?;
@@ -287,7 +287,7 @@ impl Profile {
         Some(start)
     }
 
-    /// Finds the first instant from `from` on with at most `limit` nodes. Returns `None` if there is none, which
+    /// Finds the first instant at or after `from` with at most `limit` nodes. Returns `None` if there is none, which
     /// happens only for a negative limit.
     pub fn first_within(&self, limit: i64, from: Time) -> Option<Time> {
         let Some(place) = self.steps.at(from).filter(|place| self.steps.step(*place).nodes > limit) else {
@@ -297,7 +297,7 @@ impl Profile {
         Some(self.steps.step(free).from)
     }
 
-    /// Returns whether no start during `[from, before)` leaves at most `limit` nodes busy for `span`, or until `until`.
+    /// Returns whether no start during `[from, before)` leaves at most `limit` nodes busy for `span` or until `until`.
     pub fn is_full(&self, limit: i64, span: Span, (from, before, until): (Time, Time, Time)) -> bool {
         if limit < 0 {
             return true;
@@ -317,7 +317,7 @@ impl Profile {
             let first = here.or_else(|| self.steps.first());
             let above = first.zip(last).and_then(|(first, last)| self.steps.last_above(limit, first, last));
             let Some(next) = above.and_then(|above| self.steps.after(above)) else { return false };
-            // All starts before its end fail because of this step.
+            // No start before the end of this step fits.
             (start, here) = (self.steps.step(next).from, Some(next));
         }
         true
@@ -328,7 +328,7 @@ impl Profile {
         self.steps.at(time - Span::from_millis(1)).map(|place| self.steps.step(place))
     }
 
-    /// Returns the part from `time` on; what is before is 0.
+    /// Returns the part from `time` on; before that it is 0.
     pub fn cut_before(&self, time: Time) -> Profile {
         let Some(place) = self.steps.at(time) else {
             return self.clone();
@@ -344,8 +344,8 @@ impl Profile {
         builder.build()
     }
 
-    /// Returns `(duration, nodes)` pairs from `origin` on, canonical: a leading free gap is a pair, and there is no
-    /// trailing 0 pair.
+    /// Returns `(duration, nodes)` pairs from `origin` on, in canonical form: a leading free gap is a pair, and there
+    /// is no trailing 0 pair.
     pub fn pairs_from(&self, origin: Time) -> Vec<(Span, i64)> {
         let cut = self.cut_before(origin);
         let mut pairs = Vec::with_capacity(cut.n_steps());
@@ -360,7 +360,7 @@ impl Profile {
     }
 }
 
-/// Equal functions are equal, however their steps are stored.
+/// Compares the functions, however their steps are stored.
 impl PartialEq for Profile {
     fn eq(&self, other: &Profile) -> bool {
         let n_steps = self.n_steps();
@@ -392,14 +392,14 @@ impl From<Profile> for Stored {
     }
 }
 
-/// Takes steps in ascending order of time and keeps them canonical.
+/// Collects steps in ascending order of time in canonical form.
 #[derive(Default)]
 struct Builder {
     steps: Vec<Step>,
 }
 
 impl Builder {
-    /// A later step at the same time replaces an earlier one.
+    /// Appends a step. A later step at the same time replaces an earlier one.
     fn push(&mut self, from: Time, nodes: i64) {
         if self.steps.last().is_some_and(|step| step.from == from) {
             self.steps.pop();

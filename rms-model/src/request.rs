@@ -28,5 +28,5 @@ impl Request {
     }
 }
 
-/// One cluster occupation profile per cluster, as seen by one application. A cluster that is missing is empty.
+/// One cluster occupation profile per cluster, as seen by one application. A missing cluster is unoccupied.
 pub type View = BTreeMap<ClusterId, Profile>;

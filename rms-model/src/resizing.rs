@@ -10,14 +10,14 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferRule {
-    /// None: applications that want more nodes ask for them.
+    /// None: applications that want more nodes request them.
     Never,
     /// All equally, weighted by the shares of their users.
     #[default]
     EqualShare,
     /// First the one with the fewest nodes above its minimum: the rule of the "agreement" policies.
     FewestAboveMinimum,
-    /// First the one that gains the most speed by one more node, according to its declared speed-up.
+    /// First the one whose declared speed-up gains the most from one more node.
     Efficiency,
 }
 
@@ -44,7 +44,7 @@ impl OfferRule {
     pub const ALL: [OfferRule; 4] =
         [OfferRule::Never, OfferRule::EqualShare, OfferRule::FewestAboveMinimum, OfferRule::Efficiency];
 
-    /// The word in settings.
+    /// Returns the word in settings.
     pub fn name(self) -> &'static str {
         match self {
             OfferRule::Never => "never",
@@ -59,7 +59,7 @@ impl ShrinkRule {
     /// All rules.
     pub const ALL: [ShrinkRule; 3] = [ShrinkRule::Never, ShrinkRule::Priority, ShrinkRule::Queue];
 
-    /// The word in settings.
+    /// Returns the word in settings.
     pub fn name(self) -> &'static str {
         match self {
             ShrinkRule::Never => "never",

@@ -29,7 +29,7 @@ impl fmt::Display for Mebibytes {
 /// The feature of nodes where memory limits are enforced on jobs; the agent detects it.
 pub const MEMORY_FEATURE: &str = "memory-limit";
 
-/// The limits that the kernel of a node may be unable to enforce: names in [`Inventory::unenforced`].
+/// The limits that a node's kernel may be unable to enforce: names in [`Inventory::unenforced`].
 pub const ENFORCEABLE: [&str; 3] = ["cpus", "devices", "memory"];
 
 /// What a node reports about itself when it joins (001: the node part of CINFO).
@@ -49,10 +49,10 @@ pub struct Inventory {
     /// Devices that the agent detected, or that were configured.
     #[serde(default, skip_serializing_if = "Devices::is_empty")]
     pub devices: Devices,
-    /// Space for scratch files, as its administrator declared it.
+    /// Space for scratch files, as declared by its administrator.
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub scratch: Mebibytes,
-    /// The names of [`ENFORCEABLE`] that its kernel does not enforce; newer agents may report others.
+    /// The names in [`ENFORCEABLE`] that its kernel does not enforce; newer agents may report others.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
     pub unenforced: BTreeSet<String>,
     /// The number of cores of each package, if these differ.
@@ -83,27 +83,27 @@ impl Default for Inventory {
 }
 
 impl Inventory {
-    /// The number of hardware threads of a core.
+    /// Returns the number of hardware threads of a core.
     pub fn threads_per_core(&self) -> u32 {
         (self.cpus / self.cores.max(1)).max(1)
     }
 
-    /// The cores of each package, as consecutive ranges over all cores.
+    /// Returns the cores of each package, as consecutive ranges over all cores.
     pub fn packages(&self) -> impl Iterator<Item = Range<u32>> {
         parts(self.sockets, &self.package_cores, self.cores)
     }
 
-    /// The cores of each NUMA domain, as consecutive ranges over all cores.
+    /// Returns the cores of each NUMA domain, as consecutive ranges over all cores.
     pub fn domains(&self) -> impl Iterator<Item = Range<u32>> {
         parts(self.numa_nodes, &self.domain_cores, self.cores)
     }
 
-    /// The number of cores of the largest package.
+    /// Returns the number of cores of the largest package.
     pub fn largest_package(&self) -> u32 {
         self.packages().map(|cores| cores.end - cores.start).max().unwrap_or(0)
     }
 
-    /// Returns the node with packages and NUMA domains of these numbers of cores, which are left out if they are equal.
+    /// Returns the node with packages and NUMA domains of these numbers of cores, which are omitted if they are equal.
     #[must_use]
     pub fn with_parts(self, package_cores: Vec<u32>, domain_cores: Vec<u32>) -> Inventory {
         let unless_equal = |sizes: Vec<u32>, n_parts: u32| {
@@ -116,10 +116,10 @@ impl Inventory {
     }
 }
 
-/// Returns the cores of each part of a node. Without sizes the parts are as equal as possible, the first ones with one
-/// core more if the number does not divide; with wrong sizes the last part has the rest.
+/// Returns the cores of each part of a node. Without sizes the parts are as equal as possible, the first ones larger by
+/// one core if the number does not divide; with wrong sizes the last part gets the rest.
 fn parts(n_parts: u32, sizes: &[u32], n_cores: u32) -> impl Iterator<Item = Range<u32>> {
-    // No part is without cores.
+    // Every part has at least one core.
     let n_parts = n_parts.clamp(1, n_cores.max(1));
     let (least, n_with_more) = (n_cores / n_parts, n_cores % n_parts);
     let n_parts = if sizes.is_empty() { n_parts } else { sizes.len() as u32 };
@@ -132,7 +132,7 @@ fn parts(n_parts: u32, sizes: &[u32], n_cores: u32) -> impl Iterator<Item = Rang
     })
 }
 
-/// The state of a node as the admin set it.
+/// The state of a node as set by the admin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeAdmin {
     Enabled,
@@ -142,7 +142,7 @@ pub enum NodeAdmin {
         by: String,
         since: Time,
     },
-    /// Out of use: jobs here are ended as if the node were lost.
+    /// Out of service: jobs here are ended as if the node were lost.
     Down {
         reason: String,
         by: String,
@@ -164,7 +164,8 @@ pub enum NodeLink {
     Lost {
         since: Time,
     },
-    /// The server was restarted then, and the agent has not reconnected yet. Jobs are planned on the node for a while.
+    /// The server was restarted at `since`, and the agent has not reconnected yet. Jobs are planned on the node for a
+    /// while.
     Expected {
         since: Time,
     },

@@ -22,7 +22,7 @@ pub use table::KEYS;
 use table::{Row, TABLE};
 use values::Wrong;
 
-/// What happens to the jobs of a lost node, unless they specify it themselves.
+/// What happens to the jobs of a lost node, unless a job specifies it itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LostPolicy {
@@ -38,7 +38,7 @@ pub enum LostPolicy {
 pub enum LauncherPolicy {
     /// They are ended (001, §5.3.1).
     End,
-    /// They continue without it until their end, or that of their wall time.
+    /// They continue without it until their end or the end of their wall time.
     Run,
 }
 
@@ -48,7 +48,7 @@ pub enum LauncherPolicy {
 pub enum GhostRule {
     /// Always (001, §5.3.1).
     Always,
-    /// Only while an application with an external launcher waits that could use them: the delay serves its launcher.
+    /// Only while an application with an external launcher waits that could use them: the delay benefits its launcher.
     IfWanted,
 }
 
@@ -64,7 +64,7 @@ pub struct Settings {
     pub view_share: u32,
     /// Values for single clusters.
     pub view_share_at: Own<u32>,
-    /// The least time between two scheduling passes (001, §5.3.2).
+    /// The minimum time between two scheduling passes (001, §5.3.2).
     pub resched_timer: Span,
     /// The number of waiting applications that a pass considers, in order (001, §5.4).
     pub queue_depth: Depth,
@@ -92,11 +92,10 @@ pub struct Settings {
     /// How long a launcher may be away before it is lost, and its application with it; 0 = not at all.
     pub launcher_grace: Span,
     pub launcher_policy: LauncherPolicy,
-    /// How long an evolving application may take, once a smaller stage is due, to name the nodes that it frees.
+    /// How long an evolving application may take to name the nodes that it frees, once a smaller stage is due.
     #[serde(default)]
     pub release_grace: Span,
-    /// How long processes on nodes that the application reports to have left may take to end by themselves, before
-    /// TERM.
+    /// How long processes on nodes that the application reports to have left may take to end before they get TERM.
     pub exit_grace: Span,
     /// Which running applications are offered nodes that no waiting job needs (002).
     pub offer_idle: OfferRule,
@@ -106,7 +105,7 @@ pub struct Settings {
     pub offer_valid: Span,
     /// After an offer was declined, only larger ones are made for this long.
     pub offer_again: Span,
-    /// The most by which all gains of running applications together may delay a waiting job.
+    /// The most by which all growth of running applications together may delay a waiting job.
     pub delay_tolerance: Span,
     /// The cost of a gained node for an hour, in thousandths; 0 = nothing.
     pub price: u64,
@@ -118,7 +117,7 @@ pub struct Settings {
     pub budget: Option<u64>,
     /// Values for single users.
     pub budget_of: Own<Option<u64>>,
-    /// The number of nodes that all jobs of a user may have beyond their first ones; `None` = without limit.
+    /// The number of nodes that all jobs of a user may have beyond their initial ones; `None` = without limit.
     pub growth_limit: Option<u32>,
     /// Values for single users.
     pub growth_limit_of: Own<Option<u32>>,
@@ -132,19 +131,19 @@ pub struct Settings {
     pub offer_recall: ShrinkRule,
     /// How long the history keeps a job that has ended; `None` = without limit.
     pub history_keep: Option<Span>,
-    /// The number of ended jobs that the history keeps, the newest; `None` = all.
+    /// How many ended jobs the history keeps, newest first; `None` = all.
     pub history_most: Option<u64>,
     /// The most jobs of a user in the system at once; `None` = without limit.
     pub job_limit: Option<u32>,
     /// Values for single users.
     pub job_limit_of: Own<Option<u32>>,
-    /// The MiB that scripts and environments of all jobs of a user in the system may take, equal environments once;
-    /// `None` = without limit.
+    /// The MiB that scripts and environments of all jobs of a user in the system may take, counting equal environments
+    /// once; `None` = without limit.
     pub script_limit: Option<u32>,
     /// Values for single users.
     pub script_limit_of: Own<Option<u32>>,
-    /// The submits of a user per second, where each 4 KiB of script and environment count as one more; those of a
-    /// minute may come at once. `None` = without limit.
+    /// The submits of a user per second, where each 4 KiB of script and environment count as one more; a minute's worth
+    /// may come at once. `None` = without limit.
     pub submit_limit: Option<u32>,
     /// Values for single users.
     pub submit_limit_of: Own<Option<u32>>,
@@ -161,7 +160,7 @@ pub struct Settings {
     pub max_cpus: Option<u32>,
     /// Values for single clusters.
     pub max_cpus_at: Own<Option<u32>>,
-    /// Counted things of a cluster that belong to no node.
+    /// Countable resources of a cluster that belong to no node.
     pub licences: Devices,
     /// Values for single clusters.
     pub licences_at: Own<Devices>,
@@ -254,13 +253,13 @@ pub enum SettingError {
     Span(#[from] ParseSpanError),
     #[error("'{value}' is not a value of {key}: {expected}")]
     Value { key: String, value: String, expected: &'static str },
-    /// Each value is valid, but together they contradict each other.
+    /// Each value is valid, but together they are inconsistent.
     #[error("{key} = {value} cannot hold together with {other} = {other_value}: {why}")]
     Contradiction { key: &'static str, value: String, other: &'static str, other_value: String, why: &'static str },
 }
 
 impl Settings {
-    /// The fair-start delay of a cluster.
+    /// Returns the fair-start delay of a cluster.
     pub fn fair_start_of(&self, cluster: &str) -> Span {
         self.fair_start_at.get(cluster).copied().unwrap_or(self.fair_start)
     }
@@ -273,32 +272,32 @@ impl Settings {
         u32::try_from(share).unwrap_or(n_nodes).min(n_nodes).max(n_nodes.min(1))
     }
 
-    /// How the nodes of a cluster are allocated to jobs.
+    /// Returns how the nodes of a cluster are allocated to jobs.
     pub fn allocation_of(&self, cluster: &str) -> Allocation {
         self.allocation_at.get(cluster).copied().unwrap_or(self.allocation)
     }
 
-    /// The memory for each CPU of a job on this cluster that requests none; 0: none is counted.
+    /// Returns the memory for each CPU of a job on this cluster that requests none; 0: none is counted.
     pub fn memory_per_cpu_of(&self, cluster: &str) -> Mebibytes {
         self.memory_per_cpu_at.get(cluster).copied().unwrap_or(self.memory_per_cpu)
     }
 
-    /// The most CPUs that a job may request on this cluster; `None`: without limit.
+    /// Returns the most CPUs that a job may request on this cluster; `None`: without limit.
     pub fn max_cpus_of(&self, cluster: &str) -> Option<u32> {
         self.max_cpus_at.get(cluster).copied().unwrap_or(self.max_cpus)
     }
 
-    /// The licences of this cluster.
+    /// Returns the licences of this cluster.
     pub fn licences_of(&self, cluster: &str) -> &Devices {
         self.licences_at.get(cluster).unwrap_or(&self.licences)
     }
 
-    /// The slowdown up to which jobs of a cluster lend their CPUs.
+    /// Returns the slowdown up to which jobs of a cluster lend their CPUs.
     pub fn max_slowdown_of(&self, cluster: &str) -> MaxSlowdown {
         self.max_slowdown_at.get(cluster).copied().unwrap_or(self.sharing.max_slowdown)
     }
 
-    /// The part of its cores on a node of a cluster that a job may lend.
+    /// Returns the part of its cores on a node of a cluster that a job may lend.
     pub fn sharing_factor_of(&self, cluster: &str) -> Ratio {
         self.sharing_factor_at.get(cluster).copied().unwrap_or(self.sharing.sharing_factor)
     }
@@ -308,42 +307,42 @@ impl Settings {
         !self.licences.is_empty() || !self.licences_at.is_empty()
     }
 
-    /// The cost of a gained node of a cluster for an hour, in thousandths.
+    /// Returns the cost of a gained node of a cluster for an hour, in thousandths.
     pub fn price_in(&self, cluster: &str) -> u64 {
         self.price_at.get(cluster).copied().unwrap_or(self.price)
     }
 
-    /// What a user may spend in total, in thousandths; `None`: without limit.
+    /// Returns what a user may spend in total, in thousandths; `None`: without limit.
     pub fn budget_of(&self, user: &str) -> Option<u64> {
         self.budget_of.get(user).copied().unwrap_or(self.budget)
     }
 
-    /// The number of nodes that all jobs of a user may have beyond their first ones; `None`: without limit.
+    /// Returns the number of nodes that all jobs of a user may have beyond their initial ones; `None`: without limit.
     pub fn growth_limit_of(&self, user: &str) -> Option<u32> {
         self.growth_limit_of.get(user).copied().unwrap_or(self.growth_limit)
     }
 
-    /// The most jobs of a user in the system at once; `None`: without limit.
+    /// Returns the most jobs of a user in the system at once; `None`: without limit.
     pub fn job_limit_of(&self, user: &str) -> Option<u32> {
         self.job_limit_of.get(user).copied().unwrap_or(self.job_limit)
     }
 
-    /// The MiB that scripts and environments of a user's jobs may take; `None`: without limit.
+    /// Returns the MiB that scripts and environments of a user's jobs may take; `None`: without limit.
     pub fn script_limit_of(&self, user: &str) -> Option<u32> {
         self.script_limit_of.get(user).copied().unwrap_or(self.script_limit)
     }
 
-    /// The submits of a user per second; `None`: without limit.
+    /// Returns the submits of a user per second; `None`: without limit.
     pub fn submit_limit_of(&self, user: &str) -> Option<u32> {
         self.submit_limit_of.get(user).copied().unwrap_or(self.submit_limit)
     }
 
-    /// The weight of a user when idle nodes are shared.
+    /// Returns the weight of a user when idle nodes are shared.
     pub fn share_of(&self, user: &str) -> u32 {
         self.share_of.get(user).copied().unwrap_or(self.share)
     }
 
-    /// The names of all settings that have a value: [`KEYS`], then those of single clusters and users.
+    /// Returns the names of all settings that have a value: [`KEYS`], then those of single clusters and users.
     pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
         let own = TABLE.iter().filter_map(|row| Some((row.key, row.own.as_ref()?)));
         let with_names = own.flat_map(|(key, own)| {
@@ -353,7 +352,7 @@ impl Settings {
         KEYS.iter().map(|key| (*key).to_owned()).chain(with_names)
     }
 
-    /// Returns the cluster or user that a setting is about, if it is about a single one.
+    /// Returns the cluster or user to which a setting is restricted, if any.
     pub fn subject_of(key: &str) -> Option<Subject<'_>> {
         let (own, name) = own_row(key)?;
         Some(match own.whose {
@@ -376,7 +375,7 @@ impl Settings {
     /// Checks that all settings are consistent.
     ///
     /// # Errors
-    /// The first two that contradict each other.
+    /// The first two settings that contradict each other.
     pub fn check(&self) -> Result<(), SettingError> {
         if self.default_wall > self.max_wall {
             return Err(SettingError::Contradiction {
@@ -396,7 +395,7 @@ impl Settings {
         of_clusters.for_each(|own| (own.forget)(self, name));
     }
 
-    /// Removes all values of this setting that single clusters or users have, so that all have the general one.
+    /// Removes all values of this setting for single clusters or users, so that the general one applies to all.
     pub fn forget_own(&mut self, key: &str) {
         let Some(own) = TABLE.iter().find(|row| row.key == key).and_then(|row| row.own.as_ref()) else { return };
         let names: Vec<String> = (own.names)(self).into_iter().map(str::to_owned).collect();
@@ -404,7 +403,7 @@ impl Settings {
     }
 
     /// # Errors
-    /// An unknown key, or a value that the key does not take; nothing is changed then.
+    /// An unknown key or an invalid value; nothing is changed then.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
         let set = match own_row(key) {
             Some((own, name)) if value == AS_OTHERS => {
@@ -430,7 +429,7 @@ fn row(key: &str) -> Result<&'static Row, SettingError> {
     }
 }
 
-/// Returns the setting and the name of `setting@name`.
+/// Returns the setting and the name in `setting@name`.
 fn own_row(key: &str) -> Option<(&'static OwnRow, &str)> {
     let (setting, name) = key.split_once('@')?;
     let row = TABLE.iter().find(|row| row.key == setting)?;

@@ -1,4 +1,4 @@
-//! Settings of how far running jobs lend their CPUs to jobs that would have to wait (004).
+//! Settings for lending the CPUs of running jobs to jobs that would have to wait (004).
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A positive fraction or 0, in lowest terms.
+/// A non-negative fraction in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(u32, u32)", try_from = "(u32, u32)")]
 pub struct Ratio {
@@ -36,13 +36,13 @@ pub enum MaxSlowdown {
     Percentile70,
 }
 
-/// How fast a job continues with some of its CPUs (004, §3.4).
+/// How fast a job runs with some of its CPUs (004, §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeModel {
     /// As fast as all its CPUs together allow (eq. 5).
     Ideal,
-    /// As fast as the node allows on which it has the smallest part of what it asked for (eq. 6).
+    /// As fast as the node allows on which it has the smallest part of what it requested (eq. 6).
     #[default]
     Worst,
 }
@@ -59,11 +59,13 @@ pub struct SharingSettings {
     /// The most jobs that may share the same cores through loans: an owner and its guest are 2; if more are allowed,
     /// guests lend, too (004, §3.2.4: more than two jobs a node).
     pub max_sharers: u32,
-    /// The number of possible mates that are considered, those with the least slowdown (004, §3.2.4: nm); `None` = all.
+    /// The number of possible mates that are considered, those with the smallest slowdown (004, §3.2.4: nm); `None` =
+    /// all.
     pub max_candidates: Option<u32>,
     /// The model by which run times are estimated.
     pub runtime_model: RuntimeModel,
-    /// Whether a guest may use free nodes, or free cores of other nodes, beside those of its mates (004, §3.2.4).
+    /// Whether a guest may use free nodes, or free cores of other nodes, in addition to those of its mates (004,
+    /// §3.2.4).
     pub mix_free_nodes: bool,
 }
 
@@ -184,7 +186,7 @@ impl FromStr for MaxSlowdown {
 impl RuntimeModel {
     pub const ALL: [RuntimeModel; 2] = [RuntimeModel::Ideal, RuntimeModel::Worst];
 
-    /// The word in settings and outputs.
+    /// Returns the word in settings and outputs.
     pub fn word(self) -> &'static str {
         match self {
             RuntimeModel::Ideal => "ideal",
@@ -192,8 +194,8 @@ impl RuntimeModel {
         }
     }
 
-    /// Returns how much work a job does in a unit of time; with all its cores, this is the number of cores that it
-    /// asked for. By the worst model it is 0 if the job has no cores on some node.
+    /// Returns how much work a job does per unit of time; with all its cores, this is the number of cores that it
+    /// requested. By the worst model it is 0 if the job has no cores on some node.
     pub fn rate(self, parts: impl Iterator<Item = CoreShare> + Clone) -> u64 {
         match self {
             RuntimeModel::Ideal => parts.map(|part| u64::from(part.n_nodes) * u64::from(part.has)).sum(),
@@ -217,7 +219,7 @@ pub struct CpuLoans {
     pub borrowed: u64,
 }
 
-/// The cores that a job has, of those that it asked for, on each of a number of nodes that are alike.
+/// The cores that a job has, out of those that it requested, on each of a number of identical nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreShare {
     pub n_nodes: u32,
@@ -225,7 +227,7 @@ pub struct CoreShare {
     pub asked: u32,
 }
 
-/// Returns the number of all cores that were asked for.
+/// Returns the total number of requested cores.
 pub fn asked(parts: impl Iterator<Item = CoreShare>) -> u64 {
     parts.map(|part| u64::from(part.n_nodes) * u64::from(part.asked)).sum()
 }

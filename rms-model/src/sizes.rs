@@ -9,7 +9,7 @@ pub enum Sizes {
     /// Any total.
     #[default]
     Any,
-    /// Multiples of a number above 0, including 0.
+    /// Multiples of a positive number, including 0.
     MultipleOf(u64),
     /// 1, 2, 4, …
     PowerOfTwo,
@@ -32,7 +32,7 @@ impl Sizes {
         }
     }
 
-    /// Returns a description of the sizes, as the end of a sentence.
+    /// Describes the sizes, as the end of a sentence.
     pub fn kind(&self) -> String {
         match self {
             Sizes::Any => "possible".to_owned(),
@@ -52,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// Returns the greatest of these totals that is not above `bound`.
+    /// Returns the largest of these totals that is at most `bound`.
     pub fn greatest(&self, bound: u64) -> Option<u64> {
         match self {
             Sizes::Any => Some(bound),
@@ -62,7 +62,7 @@ impl Sizes {
         }
     }
 
-    /// Returns the least of these totals that is not below `bound`.
+    /// Returns the smallest of these totals that is at least `bound`.
     pub fn least(&self, bound: u64) -> Option<u64> {
         match self {
             Sizes::Any => Some(bound),
@@ -72,7 +72,7 @@ impl Sizes {
         }
     }
 
-    /// Returns whether every total that was usable under `earlier` surely still is.
+    /// Returns whether every total that was usable under `earlier` is certain to be usable still.
     pub fn covers(&self, earlier: &Sizes) -> bool {
         match (self, earlier) {
             (Sizes::Any, _) | (Sizes::PowerOfTwo, Sizes::PowerOfTwo) => true,

@@ -1,4 +1,4 @@
-//! Points in time and spans between them, in whole milliseconds.
+//! Points in time and durations, in whole milliseconds.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -21,7 +21,7 @@ impl Time {
     pub const EPOCH: Time = Time(0);
     /// Later than any planned time.
     pub const NEVER: Time = Time(i64::MAX);
-    /// The begin of the 30th of December 9999 in UTC: later times have no date in some time zones.
+    /// Midnight, 30 December 9999, UTC: later times have no date in some time zones.
     pub const LATEST: Time = Time::from_secs(253_402_128_000);
 
     pub const fn from_millis(millis: i64) -> Time {
@@ -41,7 +41,7 @@ impl Time {
         self.0.div_euclid(1000)
     }
 
-    /// Returns the span from `earlier` to here; zero if `earlier` is later.
+    /// Returns the time elapsed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0).max(0))
     }
@@ -49,7 +49,7 @@ impl Time {
 
 impl Span {
     pub const ZERO: Span = Span(0);
-    /// No wall time is longer: the largest request is a hundred years.
+    /// The longest wall time, a hundred years.
     pub const MAX_WALL: Span = Span(100 * 366 * 24 * 3600 * 1000);
 
     pub const fn from_millis(millis: i64) -> Span {
@@ -80,7 +80,7 @@ impl Span {
         self.0 == 0
     }
 
-    /// Returns the same span for timers; a negative span becomes zero.
+    /// Converts the span for timers; a negative span becomes zero.
     pub fn to_std(self) -> std::time::Duration {
         std::time::Duration::from_millis(self.0.max(0) as u64)
     }
@@ -116,7 +116,7 @@ impl Add for Span {
     }
 }
 
-/// Prints `1d02h03m04s`, with the largest unit first and zero units left out; parsing returns the same span.
+/// Prints `1d02h03m04s`, with the largest unit first and zero units omitted; parsing returns the same span.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
@@ -176,7 +176,7 @@ impl FromStr for Span {
 /// Used where only a wall time can be given: `-t`, `#SBATCH --time`.
 ///
 /// # Errors
-/// The same as for every duration.
+/// Those of parsing any duration.
 pub fn parse_wall(text: &str) -> Result<Span, ParseSpanError> {
     let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let millis = digits(text).and_then(|mins| mins.checked_mul(60_000));

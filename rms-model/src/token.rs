@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::Identity;
 use crate::time::Time;
 
-/// A short-lived permission for one certificate of one identity.
+/// A short-lived permission to obtain one certificate for one identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     /// The public part, which names the token in lists and logs.
@@ -24,7 +24,8 @@ pub struct Token {
     /// answer may have been lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redeemed: Option<Redeemed>,
-    /// The fingerprint of the CA that the token names: once another one signs, nobody can redeem it. Unknown of older ones.
+    /// The fingerprint of the CA that the token names; it cannot be redeemed once another CA signs. Unknown for older
+    /// tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
 }
@@ -61,8 +62,8 @@ pub struct Issued {
     pub issued: Time,
     pub expires: Time,
     pub revoked: Option<Time>,
-    /// The serials of the certificates that it replaces: they are valid until it is first used; otherwise a lost answer
-    /// would leave its holder without any.
+    /// The serials of the certificates that it replaces: they stay valid until it is first used; otherwise a lost
+    /// answer would leave its holder without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
 }

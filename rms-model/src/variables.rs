@@ -1,6 +1,6 @@
-//! Environment variables of jobs with a meaning, and those that launchers leave behind.
+//! Environment variables with a meaning for jobs, and those that launchers leave behind.
 
-/// Prefixes of variables left over from the launcher under which a job was submitted; an MPI library would believe
+/// Prefixes of variables left over from the launcher under which a job was submitted; an MPI library would rely on
 /// them.
 const OF_LAUNCHERS: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "RMS_"];
 
@@ -13,14 +13,14 @@ pub fn is_of_a_launcher(name: &str) -> bool {
 pub const SUBMIT_DIR: &str = "RMS_SUBMIT_DIR";
 pub const SUBMIT_HOST: &str = "RMS_SUBMIT_HOST";
 
-/// Holds `PMI_FD:PMI_RANK` for a rank that an agent has started itself: `mpirun` inherits it, but sets others of these.
+/// Holds `PMI_FD:PMI_RANK` for a rank that an agent started itself: `mpirun` inherits it, but sets these two anew.
 pub const PMI_MARK: &str = "RMS_PMI";
 
-/// Set to 1 by the submitter of a job that also gets Slurm's variables. Variables `SLURM_*` beside it are the
+/// Set to 1 by the submitter of a job that also gets Slurm's variables. With it set, variables `SLURM_*` are the
 /// submitter's own and not inherited from a launcher.
 pub const SLURM: &str = "RMS_SLURM_ENV";
 
-/// The variables that an agent sets for the processes of such a job. For a script, the last three are those of a first
+/// The variables that an agent sets for the processes of such a job. For a script, the last three describe its first
 /// and only task, as under sbatch.
 pub const SLURM_OF_AGENT: [&str; 26] = [
     "SLURMD_NODENAME",

@@ -37,7 +37,7 @@ pub(crate) struct Reaction {
     pub(crate) wakes_at: Option<Time>,
     /// The nodes on which it ends its processes.
     pub(crate) clears: BTreeSet<NodeId>,
-    /// Its process is gone.
+    /// Its process has exited.
     pub(crate) vanishes: Option<Absence>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct ModelApplication {
     pub(crate) manner: Manner,
     dice: Dice,
     began: Time,
-    /// None before it was first attached.
+    /// `None` before it was first attached.
     dialogues: Option<Dialogues>,
     pub(crate) holding: Option<Holding>,
     link: Link,
@@ -66,7 +66,7 @@ enum Link {
     Away,
     Attaching,
     Attached,
-    /// It was told that it may not negotiate any more.
+    /// It may not negotiate any more.
     Over,
 }
 
@@ -99,7 +99,7 @@ impl ModelApplication {
         self.link == Link::Attached
     }
 
-    /// Returns whether it has nothing to say any more.
+    /// Returns whether it will send nothing more.
     pub(crate) fn is_over(&self) -> bool {
         self.link == Link::Over
     }

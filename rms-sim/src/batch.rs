@@ -2,7 +2,7 @@
 //! everything else.
 //!
 //! There are no agents here, no messages and no faults (for those there is [`World`](crate::World)): model launchers
-//! report when their jobs are done, as in 001. The core's facts tell when jobs start.
+//! report when their jobs are done, as in 001. The core's facts show when jobs start.
 
 mod estimates;
 pub mod heat;
@@ -128,7 +128,7 @@ struct Resized {
 
 impl<'a, W: Workload> Batch<'a, W> {
     /// # Errors
-    /// Nodes that cannot join.
+    /// Some nodes cannot join.
     pub fn new(settings: Settings, nodes: &[ClusterNodes], workload: &'a W) -> Result<Batch<'a, W>, BatchError> {
         let config = Config { settings, tells_anyone: false, ..Config::default() };
         let watch = Watch { finished: vec![None; workload.n_jobs()], ..Watch::default() };
@@ -183,7 +183,7 @@ impl<'a, W: Workload> Batch<'a, W> {
     /// Runs all jobs. `progress` is called from time to time with the number of jobs that have ended.
     ///
     /// # Errors
-    /// Jobs that never start, which some settings cause.
+    /// Some jobs never start, which some settings cause.
     pub fn run(self, progress: impl FnMut(usize)) -> Result<Summary, BatchError> {
         self.drive(progress, |_| Ok(()))
     }
@@ -191,7 +191,7 @@ impl<'a, W: Workload> Batch<'a, W> {
     /// Like [`Batch::run`]; `record` is called with the jobs that have ended, in the order of their ends.
     ///
     /// # Errors
-    /// As [`Batch::run`], and errors of `record`.
+    /// Those of [`Batch::run`], and those of `record`.
     pub fn run_recorded(
         mut self,
         progress: impl FnMut(usize),
@@ -285,7 +285,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         }
     }
 
-    /// The instant of the last turn.
+    /// Returns the time of the last turn.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -335,7 +335,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.expect(job);
     }
 
-    /// Notes until when the core plans the job to run.
+    /// Records until when the core plans the job to run.
     fn expect(&mut self, job: JobId) {
         let Some(entry) = self.rms.state().jobs().get(&job) else { return };
         let Some(started) = entry.started() else { return };
@@ -354,7 +354,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         self.report();
     }
 
-    /// Nodes report at once what runs on them and what has ended.
+    /// Reports at once for the nodes what runs on them and what has ended.
     fn report(&mut self) {
         while let Some((node, report)) = self.reports.pop_front() {
             let Some(entry) = self.rms.state().nodes().get(&node) else { continue };
@@ -514,9 +514,9 @@ fn share(state: &State, job: &Job, node: NodeId) -> f64 {
     f64::from(grant.cores.len()) / f64::from(n_cores)
 }
 
-/// Returns how much of a node a job asked for.
+/// Returns how much of a node a job requested.
 fn share_asked(state: &State, job: &Job, node: NodeId) -> f64 {
-    // A guest has fewer cores than that, and asked for as many as its mate has.
+    // A guest has fewer cores than that, and requested as many as its mate has.
     if job.is_guest_on(node) { 1.0 } else { share(state, job, node) }
 }
 

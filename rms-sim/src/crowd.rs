@@ -19,7 +19,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub struct Crowd {
     dice: Dice,
-    /// Decides how jobs react to lost nodes.
+    /// Decides how jobs react to the loss of nodes.
     losses: Dice,
     /// Decides what jobs take of their nodes.
     shares: Dice,
@@ -53,7 +53,7 @@ impl Crowd {
         now + self.dice.span(Span::from_millis(1), self.longest_gap)
     }
 
-    /// Performs an action. Nobody waits for the answer: the server may be down.
+    /// Performs an action. Nobody waits for the answer, as the server may be down.
     pub fn act(&mut self, world: &mut World) {
         let may_submit = self.n_jobs_left > 0;
         if may_submit && self.dice.chance(65) {

@@ -33,7 +33,7 @@ impl Dice {
         Span::from_millis(self.rng.random_range(least.as_millis()..=most.as_millis()))
     }
 
-    /// Picks one of the things; none if there are none.
+    /// Picks one of the things; `None` if there are none.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> Option<&'a T> {
         if things.is_empty() {
             return None;

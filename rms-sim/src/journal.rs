@@ -16,7 +16,7 @@ pub(crate) struct ModelJournal {
     /// The ends of the batches that were written since, each of which may survive a loss of power together with all
     /// before it.
     ends: Vec<usize>,
-    /// The facts whose last write failed, as far as anybody can tell: they may be on the disk.
+    /// The facts whose last write failed; they may be on the disk nevertheless.
     torn: Vec<Fact>,
     /// The state that follows from the facts, applied one by one.
     shadow: Replay,

@@ -29,7 +29,7 @@ pub struct Manner {
 /// What a launcher does once it has its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Uses the nodes by its own means for this long, and reports how that ended.
+    /// Uses the nodes on its own for this long, and reports how that ended.
     Accepts { runs: Span, code: i32 },
     /// Has its program started by the agents.
     Launches,

@@ -10,10 +10,10 @@ use rms_model::{JobId, Run, Span, Time};
 
 #[derive(Clone, Debug)]
 pub(crate) enum ToServer {
-    /// With the reason why no job can start there, if there is one.
+    /// With the reason why no job can start there, if any.
     Hello(NodeReport, Option<String>),
     Report(NodeReport),
-    /// The reason why no job can start there, or none if one can.
+    /// The reason why no job can start there; `None` if one can.
     Trouble(Option<String>),
 }
 
@@ -60,7 +60,7 @@ impl Link {
         }
     }
 
-    /// Makes a new connection; the agent uses it at once, the server when it receives the hello.
+    /// Establishes a new connection; the agent uses it at once, the server when it receives the hello.
     pub(crate) fn connect(&mut self) {
         self.epoch += 1;
         self.is_alive = true;
@@ -69,7 +69,7 @@ impl Link {
         self.down.clear();
     }
 
-    /// Kills the link: everything in flight is lost.
+    /// Kills the link: all messages in flight are lost.
     pub(crate) fn die(&mut self) {
         self.is_alive = false;
         self.up.clear();

@@ -99,8 +99,8 @@ impl ModelNode {
         supervisor.remains(self.seats.contains_key(supervisor.seat()))
     }
 
-    /// Kills the agent with kill -9: the supervisors of jobs do not notice. Those that have just got an order may read
-    /// it.
+    /// Kills the agent with kill -9: the supervisors of jobs are not affected. Those that have just got an order may
+    /// read it.
     pub(crate) fn kill_agent(&mut self, reads_orders: bool) {
         self.dies_after = None;
         self.agent = None;
@@ -118,7 +118,7 @@ impl ModelNode {
         });
     }
 
-    /// Powers the machine off: every process is gone. The content of its disk stays.
+    /// Powers the machine off: every process ends. The content of its disk stays.
     pub(crate) fn power_off(&mut self) {
         self.kill_agent(false);
         self.is_on = false;
@@ -131,7 +131,7 @@ impl ModelNode {
         self.supervisors.clear();
     }
 
-    /// Passes an event to the agent, if there is one.
+    /// Sends an event to the agent, if there is one.
     pub(crate) fn hear(&mut self, now: Time, inbound: Inbound) {
         if let Some(agent) = &mut self.agent {
             agent.take(now, inbound);
@@ -152,8 +152,8 @@ impl ModelNode {
         self.agent.as_mut().map(NodeLoop::orders).unwrap_or_default()
     }
 
-    /// Returns whether the agent lives to perform one more order. Orders that it performed before stay performed; the
-    /// next one is not.
+    /// Returns whether the agent lives to perform one more order. Orders that it has performed stay performed; the next
+    /// one is not.
     pub(crate) fn lives_on(&mut self) -> bool {
         if self.dies_after == Some(0) {
             self.agent = None;
@@ -379,7 +379,7 @@ impl ModelNode {
         self.doings.pop_due(now)
     }
 
-    /// Returns when something happens here by itself.
+    /// Returns when the next event happens here without input.
     pub(crate) fn due(&self) -> Option<Time> {
         let timer = self.agent.as_ref().and_then(NodeLoop::next_timer);
         let supervisors = self.supervisors.values().filter_map(Supervisor::due).min();
@@ -391,14 +391,14 @@ impl ModelNode {
         self.supervisors.get(&execution).is_some_and(Supervisor::is_first)
     }
 
-    /// Lets the application end its processes here by itself.
+    /// Lets the application end its processes here on its own.
     pub(crate) fn leaves(&mut self, now: Time, execution: ExecutionId) {
         if let Some(supervisor) = self.supervisors.get_mut(&execution) {
             supervisor.leave(now);
         }
     }
 
-    /// Everything in the spool.
+    /// Returns all entries of the spool.
     pub fn supervisors(&self) -> &BTreeMap<(JobId, Run), Supervisor> {
         &self.supervisors
     }

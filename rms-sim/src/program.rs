@@ -15,7 +15,7 @@ pub struct Program {
     pub exit: NodeExit,
     /// Nodes that behave differently, by their index.
     pub parts: BTreeMap<u32, Part>,
-    /// The time from TERM until the processes are gone; `None`: only KILL ends them.
+    /// The time from TERM until the processes have ended; `None`: only KILL ends them.
     pub heeds_term: Option<Span>,
     /// The time from a change of the job's nodes until its hook has adapted it; `None`: it never confirms.
     pub confirms_in: Option<Span>,

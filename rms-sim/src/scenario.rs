@@ -148,7 +148,7 @@ pub fn negotiating(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Bo
     told(&mut world, crowd, Storm::on_negotiations(seed), storm_ends)
 }
 
-/// Runs the scenario, and returns its results.
+/// Runs the scenario and returns its results.
 fn told(world: &mut World, crowd: Crowd, storm: Storm, storm_ends: Time) -> Result<Ended, Box<Broken>> {
     match live(world, crowd, storm, storm_ends) {
         Ok(n_views) => Ok(Ended {
@@ -254,7 +254,7 @@ fn wait_for_the_end(world: &mut World) -> Result<(), Violation> {
 const CALM: Span = Span::from_secs(30);
 /// The longest re-scheduling timer, and the transit of a message.
 const LATEST_PASS: Span = Span::from_millis(1003);
-/// More than all jobs one after the other take.
+/// More than all jobs take one after the other.
 const PATIENCE: Span = Span::from_hours(4);
 /// The random stream of worlds with negotiations.
 const STREAM_OF_NEGOTIATIONS: u64 = 8;

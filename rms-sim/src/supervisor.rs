@@ -50,7 +50,7 @@ enum Phase {
         gone_at: Time,
         exit: NodeExit,
     },
-    /// Its supervisor is gone, and its processes may still exist.
+    /// Its supervisor has died, and its processes may still exist.
     Unwatched {
         since: Time,
         is_alive: bool,
@@ -107,7 +107,7 @@ impl Supervisor {
         self.on_resize.as_ref()
     }
 
-    /// Lets the processes end by themselves, though others of the job go on.
+    /// Lets the processes end on their own, while others of the job continue.
     pub(crate) fn leave(&mut self, now: Time) {
         if let Phase::Running { since } = self.phase {
             self.part = Part { runs: Some(now.since(since)), exit: NodeExit::Exited { code: 0 } };
@@ -138,7 +138,7 @@ impl Supervisor {
         self.told.generation
     }
 
-    /// Returns its entry in the spool; `is_heard` while its process is there.
+    /// Returns its entry in the spool; `is_heard` while its process exists.
     pub fn remains(&self, is_heard: bool) -> SpoolEntry {
         let result = matches!(self.phase, Phase::Ended { .. }).then(|| self.report());
         let entry = Entry {
@@ -157,7 +157,7 @@ impl Supervisor {
         self.is_forgotten = true;
     }
 
-    /// Returns whether it still has something to wait for. Without an agent it ends once it has sent its last report.
+    /// Returns whether it still waits for something. Without an agent it ends once it has sent its last report.
     pub(crate) fn report_is_open(&self) -> bool {
         !matches!(self.phase, Phase::Ended { .. })
     }
@@ -188,7 +188,7 @@ impl Supervisor {
         self.report()
     }
 
-    /// Returns when something happens by itself.
+    /// Returns when the next change happens without input.
     pub fn due(&self) -> Option<Time> {
         let coming = self.coming.as_ref().map(|coming| coming.at);
         self.changes_at().map(|at| coming.map_or(at, |coming| coming.min(at)))
@@ -289,7 +289,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns how it ended, as it really was.
+    /// Returns how it really ended.
     pub fn exit(&self) -> Option<&NodeExit> {
         match &self.phase {
             Phase::Ended { exit, .. } => Some(exit),
@@ -325,7 +325,7 @@ impl Supervisor {
     }
 }
 
-/// Returns the first cores of its grant, or of all cores, as agents give them.
+/// Returns the first cores of its grant, or of all cores, in the order in which agents assign them.
 pub(crate) fn cores_of(wanted: &DesiredJob) -> Indices {
     let Some(place) = wanted.launch.nodes.get(wanted.node_idx as usize) else { return Indices::default() };
     match &place.grant {

@@ -43,7 +43,7 @@ impl Trace {
     }
 }
 
-/// Formats a fact on one line; long ones without the parts that are irrelevant here.
+/// Formats a fact on one line, long ones without the parts that are irrelevant here.
 pub(crate) fn short_fact(fact: &Fact) -> String {
     match fact {
         Fact::JobSubmitted { job, at: _, spec, held } => {

@@ -1,6 +1,6 @@
-//! What names cost: bytes and time of messages on hot paths, with the names of their fields and, beside, in a fixed layout.
+//! Measures what field names cost: bytes and time of messages on hot paths, compared with a fixed layout.
 //!
-//! `cargo bench -p rms-wire --bench encodings` prints the table that stands in `docs/experiments.md`.
+//! `cargo bench -p rms-wire --bench encodings` prints the table in `docs/experiments.md`.
 
 #![expect(clippy::disallowed_methods, reason = "both encodings are measured without their limits")]
 
@@ -55,12 +55,12 @@ fn row<M: Message>(name: &str, message: &M) {
     let is_fixed = frame.len() - HEADER_BYTES == fixed.len() && frame[HEADER_BYTES..] == fixed;
     let write_names = time(|| drop(black_box(rmp_serde::to_vec_named(black_box(message)))));
     let write_layout = time(|| drop(black_box(write_fixed(black_box(message)))));
-    // As it is read: weighed before, if it has names.
+    // Decoded as in production: a named payload is weighed first.
     let read_names = match is_fixed {
         true => time(|| drop(black_box(rmp_serde::from_slice::<M>(black_box(&named))))),
         false => time(|| drop(black_box(decode_frame::<M>(black_box(&frame))))),
     };
-    // What leaves out fields cannot be read without names.
+    // A message that omits fields cannot be decoded without names.
     let can_be_read = read_fixed::<M>(&fixed).is_some_and(|read| write_fixed(&read) == fixed);
     let read_layout = can_be_read.then(|| time(|| drop(black_box(read_fixed::<M>(black_box(&fixed))))));
     let read_layout = read_layout.map_or("-".to_owned(), |micros| format!("{micros:.2}"));
@@ -80,7 +80,7 @@ fn read_fixed<M: DeserializeOwned>(bytes: &[u8]) -> Option<M> {
     read.ok().filter(|(_, n_bytes)| *n_bytes == bytes.len()).map(|(message, _)| message)
 }
 
-/// Microseconds of one call: the least of several rounds, for what else runs only adds.
+/// Returns the microseconds of one call: the minimum over several rounds, since other load only adds time.
 fn time(mut work: impl FnMut()) -> f64 {
     let mut least = Duration::MAX;
     for _ in 0..30 {

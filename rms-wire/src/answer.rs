@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// A refusal is complete in itself; a long list is sent as several answers of the same kind, each with some of its
-/// lines.
+/// A part of an answer. A refusal is complete in itself; a long list is sent as several answers of the same kind, each
+/// with some of the lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerPart {
     pub answer: Result<Answer, Refused>,

@@ -1,8 +1,8 @@
-//! Turns messages into frames and back: the only place that calls bincode and MessagePack.
+//! Encodes messages as frames and decodes them: the only module that calls bincode and MessagePack.
 //!
 //! A frame is `kind u16 | version u16 | length u32`, little-endian, and `length` bytes of payload. Decoding has a
-//! budget, so a short frame cannot ask for much memory, and must use up the payload exactly. Messages are neither
-//! recursive nor contain sequences of zero-sized elements, which no budget stops; a test checks the sources for that.
+//! budget, so a short frame cannot request much memory, and must consume the payload exactly. Messages neither are
+//! recursive nor contain sequences of zero-sized elements, which no budget bounds; a test checks the sources for that.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct Header {
     pub length: u32,
 }
 
-/// Why bytes are not the expected message. The peer is at fault; its link is to be closed.
+/// Why bytes are not the expected message. The peer is at fault; its link must be closed.
 #[derive(Debug, Error)]
 pub enum DecodeError {
     #[error("the peer sent a frame of unknown kind {0}")]
@@ -59,7 +59,7 @@ pub enum PayloadError {
     Marker { at: usize },
 }
 
-/// Why a message cannot be sent. It does not fit into one frame.
+/// Why a message cannot be sent: it does not fit into one frame.
 #[derive(Debug, Error)]
 pub enum EncodeError {
     #[error("{kind:?} would be {length} bytes long, but at most {max} are taken")]
@@ -90,7 +90,7 @@ impl Header {
     /// Returns the length of the payload, if the frame may hold an `M`. Checked before the payload is read.
     ///
     /// # Errors
-    /// Unknown or unexpected kind or version, or a length over the kind's limit.
+    /// An unknown or unexpected kind or version, or a length above the kind's limit.
     pub fn expect<M: Message>(self) -> Result<usize, DecodeError> {
         let actual = Kind::from_number(self.kind).ok_or(DecodeError::UnknownKind(self.kind))?;
         if actual != M::KIND {
@@ -111,7 +111,7 @@ impl Header {
 /// Encodes a message as a whole frame: header and payload.
 ///
 /// # Errors
-/// A message over the limit of its kind.
+/// The message exceeds the limit of its kind.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, EncodeError> {
     let mut frame = vec![0; HEADER_BYTES];
     match M::ENCODING {
@@ -135,7 +135,7 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, EncodeError> {
 /// Decodes the message in a payload.
 ///
 /// # Errors
-/// Anything that is not exactly one `M`, or wants more memory than its kind may have.
+/// The payload is not exactly one `M`, or needs more memory than its kind may use.
 pub fn decode<M: Message>(payload: &[u8]) -> Result<M, DecodeError> {
     let length = payload.len();
     let max = M::SIZE.bytes();
@@ -159,17 +159,17 @@ pub fn decode<M: Message>(payload: &[u8]) -> Result<M, DecodeError> {
     Ok(message)
 }
 
-/// A complete value that is not a message of its kind, and what could be read of it.
+/// A complete value that is not a message of its kind, and the part of it that could be decoded.
 #[derive(Debug)]
 pub struct Unparsed<R> {
     pub read: R,
     pub error: DecodeError,
 }
 
-/// Like [`decode`], but reads only `R` from a complete value that is not an `M`.
+/// Like [`decode`], but decodes only an `R` if the payload is a complete value but not an `M`.
 ///
 /// # Errors
-/// As [`decode`]; a value that is not an `R` either.
+/// Those of [`decode`]; also if the value is not an `R` either.
 pub fn decode_or<M: Message, R: DeserializeOwned>(payload: &[u8]) -> Result<Result<M, Unparsed<R>>, DecodeError> {
     match decode(payload) {
         Ok(message) => Ok(Ok(message)),
@@ -211,7 +211,7 @@ impl<'de> Visitor<'de> for VariantVisitor {
     }
 }
 
-/// Returns the length of the first value of a MessagePack text, with everything it contains.
+/// Returns the length of the first value of a MessagePack payload, with everything that it contains.
 ///
 /// # Errors
 /// The value is truncated, or would take more than about `max` bytes of memory: each number counts as 16 bytes, each
@@ -254,7 +254,7 @@ fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
         n_open = n_open - 1 + n_held;
         let is_number = n_held == 0 && n_bytes <= 8;
         weight += if is_number { 16 } else { 32 };
-        // Each value that is still to come takes at least one byte.
+        // Each remaining value takes at least one byte.
         if weight > max || n_open > (payload.len() - at) as u64 {
             return Err(if weight > max { PayloadError::TooMany { max } } else { PayloadError::CutShort });
         }
@@ -268,10 +268,10 @@ fn number(payload: &[u8], at: usize, n_bytes: usize) -> Result<u64, PayloadError
     Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Decodes the message of a whole frame, as [`encode`] made it.
+/// Decodes the message of a whole frame, as encoded by [`encode`].
 ///
 /// # Errors
-/// As [`Header::expect`] and [`decode`]; a truncated frame counts as undecodable.
+/// Those of [`Header::expect`] and [`decode`]; a truncated frame counts as undecodable.
 pub fn decode_frame<M: Message>(frame: &[u8]) -> Result<M, DecodeError> {
     let missing = |additional| DecodeError::Payload {
         kind: M::KIND,
@@ -298,7 +298,7 @@ const ORDINARY: Budget<ORDINARY_BYTES> = standard().with_limit();
 const BULK: Budget<BULK_BYTES> = standard().with_limit();
 const WHOLE: Budget<WHOLE_BYTES> = standard().with_limit();
 
-/// The greatest depth to which containers in messages may be nested.
+/// The maximum nesting depth of containers in messages.
 const MAX_DEPTH: usize = 64;
 
 fn decode_named<M: DeserializeOwned>(payload: &[u8]) -> Result<M, rmp_serde::decode::Error> {

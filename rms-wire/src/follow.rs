@@ -1,4 +1,4 @@
-//! Streams of a running job: output from the nodes to its followers, input the other way.
+//! The streams of a running job: output from the nodes to its followers, input in the other direction.
 
 use std::ops::Not;
 
@@ -37,7 +37,7 @@ impl From<Offset> for (u32, u32, Stream, u64) {
     }
 }
 
-/// Bytes of a stream and their position in it; never more than [`MAX_CHUNK_BYTES`](crate::message::MAX_CHUNK_BYTES).
+/// Bytes of a stream and their offset in it; at most [`MAX_CHUNK_BYTES`](crate::message::MAX_CHUNK_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     pub node_idx: u32,
@@ -48,7 +48,7 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
-/// First frame of a channel that the server opens on an agent's link: send the job's streams from here on.
+/// The first frame of a channel that the server opens on an agent's link: send the job's streams from these offsets on.
 /// [`Spooled`] frames answer, [`Input`] frames may follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowOrder {
@@ -72,8 +72,8 @@ pub enum Spooled {
     Failed {
         reason: String,
     },
-    /// The job has ended on this node and what is left of its streams was sent, but from these offsets on something is
-    /// missing: at most [`MAX_LINES`](crate::message::MAX_LINES) of them are named.
+    /// The job has ended on this node and the rest of its streams was sent, but data is missing from these offsets on.
+    /// At most [`MAX_LINES`](crate::message::MAX_LINES) offsets are named.
     Missing {
         reason: String,
         from: Vec<Offset>,
@@ -101,15 +101,15 @@ pub enum Followed {
     /// Nothing more will come.
     End,
     Refused(Refused),
-    /// A node's output, or a part of it, will not come.
+    /// A node's output, or a part of it, will not arrive.
     Missing(Missing),
-    /// The job has ended, and the server waits for its output on a node: for this many more seconds, unless the node's
-    /// agent returns.
+    /// The job has ended, and the server waits for its output on a node: for this many more seconds, or until the
+    /// node's agent returns.
     Away {
         node: String,
         secs: u64,
     },
-    /// All output of the job that a node has was received, or is known to be missing.
+    /// All output of the job on this node was received, or is known to be missing.
     Whole {
         node: String,
     },
@@ -124,7 +124,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// The end of the input. It may be sent again: a peer that has ended the input already ignores it.
+    /// The end of the input. It may be sent again: a peer that has already ended the input ignores it.
     pub const END: Input = Input { bytes: Vec::new(), eof: true };
 }
 

@@ -1,4 +1,4 @@
-//! The first frames of a connection: they say who the peer is, and how a peer without a certificate gets one.
+//! The first frames of a connection: they identify the peer, and let a peer without a certificate obtain one.
 
 use rms_api::Refused;
 use serde::{Deserialize, Serialize};
@@ -6,12 +6,12 @@ use serde_bytes::ByteBuf;
 
 use crate::message::{Kind, Message, Size};
 
-/// Sent by the side that connects, on the first channel. Its certificate says who it is.
+/// Sent by the side that connects, on the first channel. Its certificate is its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the program, for logs only.
     pub software: String,
-    /// Over a local socket, where TLS has not proven the identity before.
+    /// Present over a local socket, where TLS has not proven the identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
 }
@@ -21,19 +21,19 @@ pub struct Hello {
 pub struct Proof {
     /// The certificates in DER, the sender's own first.
     pub chain: Vec<ByteBuf>,
-    /// Ed25519, over `limber local hello 1` and a zero byte, the 32 bytes that the other side sent first, and the
+    /// Ed25519 over `limber local hello 1` and a zero byte, the 32 bytes that the other side sent first, and the
     /// sender's user id (32 bits, little-endian), which the kernel must confirm.
     pub signature: ByteBuf,
 }
 
 /// The answer to a [`Hello`]. Without a welcome nothing else is read: a TLS client considers itself connected before
-/// the server has checked its certificate.
+/// the server has verified its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HelloAnswer {
     Welcome {
         software: String,
-        /// The fingerprints of the CAs that it trusts, first the one that has signed its certificate. A peer with other
-        /// CAs renews its own certificate with the server.
+        /// The fingerprints of the CAs that the server trusts, first the one that signed its certificate. A peer with
+        /// other CAs renews its own certificate with the server.
         authorities: Vec<String>,
     },
     Denied {
@@ -47,18 +47,18 @@ pub struct JoinRequest {
     pub token_id: String,
     #[serde(with = "serde_bytes")]
     pub secret: Vec<u8>,
-    /// The name that an agent asks for if its token names none.
+    /// The name that an agent requests if its token names none.
     pub name: Option<String>,
-    /// The machine's own name: the agent's name if neither its token nor `name` gives one.
+    /// The machine's own name, which becomes the agent's name if neither its token nor `name` gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// Whether an agent joins; a token for the other kind is refused and not used up.
+    /// Whether an agent joins; a token of the other kind is refused and not used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_agent: Option<bool>,
     /// A certificate signing request in DER; only its key is used.
     #[serde(with = "serde_bytes")]
     pub csr: Vec<u8>,
-    /// The serial of the certificate that the new one replaces; if it is of the same identity, it is revoked.
+    /// The serial of the certificate that the new one replaces; it is revoked if it belongs to the same identity.
     pub replaces: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub enum JoinAnswer {
 
 impl std::fmt::Debug for JoinRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The secret is kept out of every log.
+        // The secret must not appear in any log.
         f.debug_struct("JoinRequest")
             .field("token_id", &self.token_id)
             .field("name", &self.name)

@@ -1,4 +1,4 @@
-//! Redeems a token: obtains credentials from the text of a token alone.
+//! Redeems a token: obtains credentials from the token's text alone.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,17 +23,17 @@ pub struct Joined {
 /// The peer that joins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Joiner<'a> {
-    /// Whether an agent joins; a token for the other kind is refused and not used up.
+    /// Whether an agent joins; a token of the other kind is refused and not used up.
     pub is_agent: Option<bool>,
-    /// The name that an agent asks for if its token names none.
+    /// The name that an agent requests if its token names none.
     pub name: Option<&'a str>,
-    /// The machine's own name: the agent's name if neither its token nor `name` gives one.
+    /// The machine's own name, which becomes the agent's name if neither its token nor `name` gives one.
     pub machine: Option<&'a str>,
     /// The serial of the certificate that the new one replaces: it is revoked once the new one is used.
     pub replaces: Option<&'a str>,
 }
 
-/// Why a token gave no certificate.
+/// Why a token yielded no certificate.
 #[derive(Debug, Error)]
 pub enum JoinError {
     #[error(transparent)]
@@ -48,8 +48,8 @@ pub enum JoinError {
     Ca,
 }
 
-/// Makes a key, shows the token to the server at `address`, and returns the credentials it grants. The server must
-/// first prove itself by the CA that the token pins. An agent whose token has no name may ask for a `name`.
+/// Creates a key, presents the token to the server at `address`, and returns the credentials that it grants. The server
+/// must first prove itself by the CA that the token pins. An agent whose token has no name may request a `name`.
 ///
 /// # Errors
 /// The server cannot be reached or is not the token's, the token is invalid, or the answer is unusable.
@@ -57,11 +57,11 @@ pub async fn join(address: SocketAddr, token: &TokenText, name: Option<&str>) ->
     redeem(address, token, Joiner { name, ..Joiner::default() }, NewKey::generate()?).await
 }
 
-/// Like [`join`], with a key that `dir` keeps until [`end_join`]: a lost answer can be requested again, since the
-/// server gives the certificate to the same key until the token expires.
+/// Like [`join`], with a key that `dir` keeps until [`end_join`]: after a lost answer the call can be repeated, since
+/// the server gives the certificate to the same key until the token expires.
 ///
 /// # Errors
-/// As [`join`], and a directory that cannot be written.
+/// Those of [`join`]; also if the directory cannot be written.
 pub async fn join_in(
     dir: &Path,
     address: SocketAddr,
@@ -71,10 +71,10 @@ pub async fn join_in(
     redeem(address, token, joiner, NewKey::kept(dir)?).await
 }
 
-/// Removes the key of a join into `dir` whose result has been stored: no further attempt needs it.
+/// Removes the key of a join into `dir` once its result is stored: no further attempt needs it.
 ///
 /// # Errors
-/// A directory that cannot be written.
+/// The directory cannot be written.
 pub fn end_join(dir: &Path) -> Result<(), CredentialsError> {
     Ok(NewKey::forget(dir)?)
 }

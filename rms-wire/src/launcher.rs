@@ -2,7 +2,7 @@
 //!
 //! The channel begins with [`ClientRequest::Launcher`](crate::ClientRequest); then [`LauncherSays`] frames go to the
 //! server and [`LauncherTold`] frames come back, each at any time. The channel serves one application: the one that its
-//! first call subscribes or attaches.
+//! first call subscribes or attaches to.
 
 use rms_api::Refused;
 use rms_api::subscription::{Grant, LauncherAnswer, LauncherCall};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// The launcher chooses `seq`. Each call is answered once, with its `seq`, and the answers come in the order of the
-/// calls.
+/// A call of a launcher, which chooses `seq`. Each call is answered once, with its `seq`, and the answers come in the
+/// order of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherSays {
     pub seq: u64,
@@ -26,11 +26,11 @@ pub enum LauncherTold {
         seq: u64,
         answer: Result<LauncherAnswer, Refused>,
     },
-    /// 001: changeNotify. A long one is sent in parts, with the same version in all of them.
+    /// 001: changeNotify. A long change is sent in parts, all with the same version.
     Changed(ViewPart),
     /// 001: startNotify.
     Started(Box<Grant>),
-    /// The application has left; nothing comes after this.
+    /// The application has ended; nothing comes after this.
     Ended {
         outcome: Outcome,
     },
@@ -38,8 +38,8 @@ pub enum LauncherTold {
     Replaced,
 }
 
-/// `last` marks the part that completes the change. A cluster whose pairs do not fit into a part continues as the first
-/// one of the next part, with the same id: its pairs follow the previous ones.
+/// A part of a change of the view; `last` marks the part that completes it. A cluster whose pairs do not fit into a
+/// part continues as the first one of the next part, with the same id: its pairs follow the previous ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewPart {
     pub version: u64,
@@ -51,7 +51,7 @@ pub struct ViewPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterPart {
     pub cluster: ClusterId,
-    /// 0: whole nodes; from 1 on, the slices of the filter in their order.
+    /// 0 for whole nodes; from 1 on, the slices of the filter in their order.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub shape: u32,
     pub info: bool,
@@ -59,12 +59,12 @@ pub struct ClusterPart {
     pub occupied: Option<Occupied>,
 }
 
-/// An occupation profile in compact form: its beginning, and its steps one after the other.
+/// An occupation profile in compact form: its beginning, and its steps in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupied {
     /// Milliseconds from the part's `at` to the beginning of the first pair.
     pub after: i64,
-    /// No pair lasts for no time, neighbours differ in nodes, and neither the first nor the last has 0.
+    /// No pair has a zero duration, neighbours differ in nodes, and neither the first nor the last has 0 nodes.
     pub pairs: Vec<NodeSpan>,
 }
 
@@ -98,6 +98,6 @@ impl Message for LauncherTold {
     const SIZE: Size = Size::Whole;
 }
 
-/// The greatest number of pairs in one part of a view, over all its clusters. Between parts of different changes,
-/// outdated ones are dropped; so parts are short.
+/// The most pairs in one part of a view, over all its clusters. Outdated changes are dropped between parts of different
+/// changes, so parts are short.
 pub const MAX_PAIRS: usize = 4096;

@@ -1,8 +1,8 @@
 //! The messages between the programs of Limber, and the links that carry them: messages, framing, TLS, QUIC.
 //!
-//! Messages consist of the types of `rms-api` and `rms-model`, encoded as they are: invalid values are refused by the
-//! types' own decoders. [`codec`] is the only place that encodes or decodes. [`parts`] splits what is too long for one
-//! frame. [`tls`] proves the identity of peers, [`link`] carries frames over QUIC.
+//! Messages consist of the types of `rms-api` and `rms-model`, encoded as they are: the types' own decoders refuse
+//! invalid values. [`codec`] is the only module that encodes or decodes. [`parts`] splits messages that are too long
+//! for one frame. [`tls`] proves the identity of peers, [`link`] carries frames over QUIC.
 
 pub mod answer;
 pub mod codec;

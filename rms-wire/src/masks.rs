@@ -1,4 +1,4 @@
-//! The server's questions to an agent about the CPUs of the processes of jobs on its node.
+//! The server's queries to an agent about the CPUs of the processes of jobs on its node.
 
 use rms_api::Refused;
 use rms_api::masks::{MaskOrder, MaskedJob, SeenMasks};
@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// First and only frame of a channel that the server opens on an agent's link; [`MasksSeen`] is the answer. Sent only
-/// to an agent that has sent [`ToServer::Serves`](crate::ToServer::Serves) with this kind: older ones close the link.
+/// The first and only frame of a channel that the server opens on an agent's link; [`MasksSeen`] is the answer. Sent
+/// only to an agent that has sent [`ToServer::Serves`](crate::ToServer::Serves) with this kind: older ones close the
+/// link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasksAsked {
     pub jobs: Vec<MaskedJob>,
-    /// At most this many processes of all jobs together are listed; the others are counted.
+    /// The most processes of all jobs together that are listed; the others are counted.
     pub most: u32,
-    /// Before the answer, the mask of a process of the only one of these jobs is set.
+    /// Sets the mask of a process before the answer; there must be only one job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<MaskOrder>,
 }

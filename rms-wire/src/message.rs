@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 /// A type that a frame can hold.
 ///
-/// Published types stay readable in all later versions. One in the [named](Encoding::Named) encoding grows by fields
-/// that have a `#[serde(default)]` and by variants; anything else is a new [`Kind`] or a new version.
+/// Published types stay decodable in all later versions. A type in the [named](Encoding::Named) encoding grows by
+/// fields that have a `#[serde(default)]` and by variants; anything else is a new [`Kind`] or a new version.
 pub trait Message: Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
     const KIND: Kind;
     const VERSION: u16 = 1;
@@ -18,7 +18,7 @@ pub trait Message: Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'st
     const MAY_WAIT: bool = false;
 }
 
-/// What a frame holds. The numbers are on the wire and never reused.
+/// The kind of a frame. The numbers are on the wire and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum Kind {
@@ -81,7 +81,7 @@ impl Kind {
         self as u16
     }
 
-    /// Returns the kind with a number, if there is one.
+    /// Returns the kind with this number, if there is one.
     pub fn from_number(number: u16) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.number() == number)
     }
@@ -90,17 +90,17 @@ impl Kind {
 /// How a payload is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// MessagePack with the names of fields and variants: a reader skips fields that it does not know, and a missing
-    /// field has its default.
+    /// MessagePack with the names of fields and variants: a reader skips unknown fields, and a missing field has its
+    /// default.
     Named,
     /// bincode: for pieces of streams, whose layout is fixed. Only an enum may grow, at its end.
     Fixed,
 }
 
-/// How large a frame of a kind may be. It also bounds what decoding may allocate.
+/// The maximum size of a frame of a kind. It also bounds what decoding may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// For frames that are sent before the peer is known.
+    /// For frames that are sent before the peer is authenticated.
     Hello,
     /// A piece of a stream.
     Chunk,
@@ -132,5 +132,5 @@ pub(crate) const WHOLE_BYTES: usize = 16 << 20;
 
 /// The most bytes of a stream in one frame.
 pub const MAX_CHUNK_BYTES: usize = 64 << 10;
-/// The most lines of a list in one frame; longer lists travel in parts.
+/// The most lines of a list in one frame; longer lists are sent in parts.
 pub const MAX_LINES: usize = 256;

@@ -2,7 +2,7 @@
 //!
 //! The channel begins with [`ClientRequest::Negotiator`](crate::ClientRequest); then [`NegotiatorSays`] frames go to
 //! the server and [`NegotiatorTold`] frames come back, each at any time. A peer with a job's certificate may open no
-//! other channels but for calls for that job.
+//! other channels except for calls for that job.
 
 use rms_api::Refused;
 use rms_api::negotiate::{NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message, Size};
 
-/// The caller chooses `seq`. `Attach` and `Declare` are answered once each, with their `seq`; `Say` is not answered.
+/// A call of a negotiator, which chooses `seq`. `Attach` and `Declare` are answered once each, with their `seq`; `Say`
+/// is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiatorSays {
     pub seq: u64,

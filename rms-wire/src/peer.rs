@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use crate::message::{Encoding, Kind, Message, Size};
 use crate::pmi::{Down, Up};
 
-/// First frame of a channel between agents.
+/// The first frame of a channel between agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerOpen {
     /// To the agent of node 0, which is the hub: [`PmiUp`] frames go there, [`PmiDown`] frames come back.
     Pmi { job: JobId, run: Run },
-    /// Execute inside the job on the receiving node; [`PeerExec`] frames follow in both directions.
+    /// Executes a command inside the job on the receiving node; [`PeerExec`] frames follow in both directions.
     Exec(Exec),
-    /// Start the tasks of a step of the job on the receiving node; [`StepDown`] frames go there, [`StepUp`] frames come
-    /// back.
+    /// Starts the tasks of a step of the job on the receiving node; [`StepDown`] frames go there, [`StepUp`] frames
+    /// come back.
     Step(Box<StepPart>),
 }
 
@@ -34,7 +34,7 @@ pub struct StepPart {
     /// Its number in the job.
     pub step: u32,
     pub argv: Vec<String>,
-    /// How its environment differs from the job's on that node.
+    /// The differences of its environment from the job's on that node.
     pub set: Vec<(String, String)>,
     pub unset: Vec<String>,
     pub cwd: String,
@@ -44,15 +44,16 @@ pub struct StepPart {
     pub n_local: u32,
     pub n_tasks: u32,
     pub cpus_per_task: u32,
-    /// How many tasks here, counted from the first, read the standard input; the others have none.
+    /// How many tasks here, from the first on, read the standard input; the others have none.
     pub n_readers: u32,
-    /// The nodes of the step in the order of its tasks, folded; their number, and the index of this one.
+    /// The nodes of the step in the order of its tasks, as a hostlist; their number, and the index of this one.
     pub nodes: String,
     pub n_nodes: u32,
     pub node_idx: u32,
     /// `2(x3),1`: two tasks on each of three nodes, then one.
     pub tasks_per_node: String,
-    /// The key-value space of its ranks, which of them share a node, and for how many there is room.
+    /// The key-value space of its ranks, the mapping of ranks to nodes, and the number of ranks for which there is
+    /// room.
     pub kvsname: String,
     pub mapping: String,
     pub universe: u32,
@@ -60,7 +61,7 @@ pub struct StepPart {
     pub grace: Span,
 }
 
-/// To the tasks of a step on one node. Closing the channel ends them.
+/// From the starter to the tasks of a step on one node. Closing the channel ends them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepDown {
     Stdin {
@@ -71,13 +72,13 @@ pub enum StepDown {
     Signal {
         signal: i32,
     },
-    /// Send TERM, and KILL once the grace time is over.
+    /// Send TERM, and KILL once the grace time has passed.
     End,
     /// From the hub of the step's ranks.
     Pmi(Down),
 }
 
-/// From the tasks of a step on one node.
+/// From the tasks of a step on one node to the starter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepUp {
     Stdout {
@@ -90,9 +91,9 @@ pub enum StepUp {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// This many bytes of the input have been read by all its readers here.
+    /// The number of input bytes that all readers here have read.
     Taken { n_bytes: u64 },
-    /// One of the two is set.
+    /// Exactly one of `code` and `signal` is set.
     TaskEnded { task: u32, code: Option<i32>, signal: Option<i32> },
     /// The ranks abort: the step must end everywhere.
     Aborted { code: i32 },
@@ -107,7 +108,7 @@ pub enum StepUp {
 /// From a node of the job to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PmiUp {
-    /// First: the generation of the job's nodes that the sender knows, and how many ranks it began with.
+    /// First: the generation of the job's nodes that the sender knows, and its initial number of ranks.
     Init {
         joined: u32,
         n_local: u32,
@@ -144,7 +145,7 @@ pub enum PeerExec {
     Signal {
         signal: i32,
     },
-    /// Last: one of the two is set.
+    /// Last: exactly one of the two is set.
     Exit {
         code: Option<i32>,
         signal: Option<i32>,

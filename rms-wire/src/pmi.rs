@@ -1,18 +1,18 @@
 //! The PMI messages between the nodes of a job and its hub.
 //!
-//! The connection between them may break and be made again, and then messages are lost or arrive twice. So each end
-//! repeats what the other has not answered, and no message does harm when it is received twice.
+//! The connection between them may break and be re-established; then messages are lost or arrive twice. So each end
+//! repeats what the other has not answered, and all messages are idempotent.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One process group of a job, counted in the order in which they were made.
+/// One process group of a job, numbered in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorldId(pub u32);
 
 impl WorldId {
-    /// The world with which the job began.
+    /// The initial world of the job.
     pub const FIRST: WorldId = WorldId(0);
 }
 
@@ -43,14 +43,14 @@ impl fmt::Display for RankId {
 pub struct Command {
     pub argv: Vec<String>,
     pub n_ranks: u32,
-    /// The nodes on which it must run; none: wherever there is room.
+    /// The nodes on which it must run; empty for any node with room.
     pub nodes: Vec<NamedNode>,
     pub wdir: Option<String>,
-    /// Directories in which the program is searched, joined by colons.
+    /// Directories in which the program is looked up, joined by colons.
     pub path: Option<String>,
 }
 
-/// A node that a program asked for by its name.
+/// A node that a program requested by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedNode {
     pub node: String,
@@ -68,7 +68,7 @@ pub struct Pair {
 /// From a node to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Up {
-    /// The connection is up: orders that the node has not answered are to be repeated.
+    /// The connection is up: orders that the node has not answered must be repeated.
     Hello,
     /// All participating ranks of the world on this node are in fence `seq`; `pairs` were put since the previous fence.
     Fence {
@@ -80,13 +80,13 @@ pub enum Up {
         code: i32,
         message: String,
     },
-    /// A rank asks one thing at a time; `id` numbers its questions.
+    /// A rank asks one question at a time; `id` numbers its questions.
     Ask {
         from: RankId,
         id: u64,
         question: Question,
     },
-    /// A [`Down::Place`] was carried out, or why not.
+    /// A [`Down::Place`] was carried out, or the reason why not.
     Placed {
         world: WorldId,
         problem: Option<String>,
@@ -125,7 +125,7 @@ pub enum Down {
     },
     /// Start these ranks of a new world.
     Place(Placement),
-    /// The world failed to start: what was started of it is to be killed.
+    /// The world failed to start: any started part of it must be killed.
     Cancel {
         world: WorldId,
     },
@@ -137,7 +137,7 @@ pub enum Down {
     Aborted {
         code: i32,
     },
-    /// No rank of any world is left, and none will come.
+    /// No rank of any world is left, and none will be started.
     Over,
 }
 
@@ -167,9 +167,9 @@ pub enum HubAnswer {
 pub struct Placement {
     pub world: WorldId,
     pub kvsname: String,
-    /// How many ranks the world has on all nodes.
+    /// The number of ranks of the world on all nodes.
     pub n_ranks: u32,
-    /// How many ranks the job has room for.
+    /// The number of ranks for which the job has room.
     pub universe: u32,
     /// The number of the first task here.
     pub first_task: u32,

@@ -18,8 +18,8 @@ pub enum CallError {
 }
 
 impl Link {
-    /// Sends a request to the server and waits for the whole answer. Not for `Follow` and `Watch`, whose answers never
-    /// end.
+    /// Sends a request to the server and waits for the whole answer. Not for `Follow` and `Watch`, whose answers have
+    /// no defined end.
     ///
     /// # Errors
     /// The server refuses, or the link ends before the answer does.

@@ -22,13 +22,13 @@ pub enum ClientRequest {
     Launcher,
     /// The channel becomes a negotiator's, for the process of a job.
     Negotiator,
-    /// The cost of launchers: answered by the core and by the server around it.
+    /// The cost of launchers, answered by the core and the server.
     Launchers,
     /// The status of the server itself.
     Server,
 }
 
-/// Streams a job's output, and its changes until it has ended.
+/// Streams a job's output and its state changes until it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follow {
     pub job: JobId,

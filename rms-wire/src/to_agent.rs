@@ -50,7 +50,7 @@ pub enum ToAgent {
     },
 }
 
-/// `job` is absent only if no job is desired.
+/// A part of the desired state; `job` is absent only if no job is desired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesirePart {
     pub generation: Generation,

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Kind, Message};
 
-/// The first frame is the hello; the reports of all jobs follow, with the last one marked.
+/// The messages of an agent. The first frame is the hello; the reports of all jobs follow, with the last one marked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToServer {
     Hello(AgentHello),
-    /// The real state of jobs; long reports are sent in parts.
+    /// The actual state of jobs; long reports are sent in parts.
     Report(ReportPart),
     /// A certificate signing request for the agent's next key.
     Renew {
@@ -33,11 +33,12 @@ pub enum ToServer {
         #[serde(with = "serde_bytes")]
         csr: Vec<u8>,
     },
-    /// Why no job can start on the node; absent: jobs can. Sent on each new link, and at each change.
+    /// Why no job can start on the node; absent if jobs can. Sent on each new link, and at each change.
     Trouble {
         reason: Option<String>,
     },
-    /// The numbers of the kinds with which the server may begin channels, besides [`FollowOrder`](crate::FollowOrder).
+    /// The numbers of the kinds with which the server may begin channels, in addition to
+    /// [`FollowOrder`](crate::FollowOrder).
     Serves {
         kinds: Vec<u16>,
     },

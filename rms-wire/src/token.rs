@@ -17,7 +17,7 @@ pub struct TokenText {
     address: String,
 }
 
-/// What is wrong with a token; it never repeats the secret.
+/// Why a text is not a token; the error never repeats the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "this is not a join token: {problem}; copy the whole line that 'rms token create' printed (lmb1.….….…@host:port)"
@@ -30,7 +30,7 @@ impl TokenText {
     /// Draws a new token for the CA with this fingerprint, to be redeemed at `host:port`.
     ///
     /// # Errors
-    /// A fingerprint or an address of another form.
+    /// The fingerprint or the address has another form.
     pub fn draw(ca_fingerprint: &str, address: &str) -> Result<TokenText, TokenError> {
         let mut id = [0_u8; 5];
         let mut secret = [0_u8; SECRET_BYTES];
@@ -43,7 +43,7 @@ impl TokenText {
         Ok(TokenText { id, secret, fingerprint: ca_fingerprint.to_owned(), address: address.to_owned() })
     }
 
-    /// The public part, by which lists and logs name the token.
+    /// Returns the public part, by which lists and logs name the token.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -53,12 +53,12 @@ impl TokenText {
         digest(&self.secret)
     }
 
-    /// The SHA-256 of the CA's certificate, in hexadecimal.
+    /// Returns the SHA-256 of the CA's certificate, in hexadecimal.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// Where to redeem it, as `host:port`.
+    /// Returns the address at which to redeem it, as `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -68,7 +68,7 @@ impl TokenText {
     }
 }
 
-/// Returns the SHA-256 of a secret that was shown, which the server compares with the stored one.
+/// Returns the SHA-256 of a presented secret, which the server compares with the stored one.
 pub fn digest(secret: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, secret);
     digest.as_ref().try_into().expect("SHA-256 is 32 bytes long")
@@ -126,7 +126,7 @@ fn check_address(address: &str) -> Result<(), TokenError> {
     if is_address(address) { Ok(()) } else { Err(TokenError { problem: "what follows '@' is not host:port" }) }
 }
 
-/// Whether a token can hold the text as the server's address, `host:port`.
+/// Returns whether a token can hold the text as the server's address, `host:port`.
 pub fn is_address(text: &str) -> bool {
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let is_plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]%".contains(&b));

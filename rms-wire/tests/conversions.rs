@@ -1,4 +1,4 @@
-//! What the domain says arrives as it was said, and what means nothing is refused.
+//! Checks that values of the domain arrive unchanged, and that invalid ones are refused.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rms_wire::codec::{decode_frame, encode};
 use rms_wire::parts::{AnswerParts, DesiredParts, Malformed, ReportParts, answer_parts, desire_parts, report_parts};
 use rms_wire::{AnswerPart, ClientRequest, Followed, Message, ToAgent, ToServer};
 
-/// Through bytes and back.
+/// Encodes and decodes a message.
 fn carried<M: Message>(message: &M) -> M {
     decode_frame(&encode(message).expect("within the limit")).expect("what was encoded can be decoded")
 }
@@ -22,7 +22,7 @@ fn carried<M: Message>(message: &M) -> M {
 fn every_call_arrives_as_it_was_made() {
     for mut call in domain::calls() {
         let received = carried(&ClientRequest::Call(call.clone()));
-        // The server draws it, whatever a client says.
+        // The server draws it, whatever a client sends.
         if let Call::Renew { serial, .. } = &mut call {
             serial.clear();
         }
@@ -165,7 +165,7 @@ fn what_an_agent_says_arrives_as_it_was_said() {
     assert_eq!(carried(&change), change);
 }
 
-/// Changes a good submission and says why it cannot be parsed.
+/// Breaks a valid submission and returns the decoding error.
 fn refusal(spoil: impl FnOnce(&mut Submission)) -> String {
     let mut submission = domain::submission();
     spoil(&mut submission);

@@ -1,6 +1,6 @@
-//! Holds `docs/messages.md` to the sources: every field and variant of every message and of what messages are made of.
+//! Checks `docs/messages.md` against the sources: every field and variant of every message and of their parts.
 //!
-//! It is for those who write another end, and have no Rust. `LIMBER_BLESS=1` writes it anew.
+//! It is for authors of another end who do not use Rust. `LIMBER_BLESS=1` rewrites it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rms_wire::Kind;
 
-/// The sources of messages, in the order in which somebody who writes a client wants them.
+/// The sources of messages, in the order that suits an author of a client.
 const MESSAGES: [&str; 9] = [
     "rms-wire/src/hello.rs",
     "rms-wire/src/negotiate.rs",
@@ -21,7 +21,7 @@ const MESSAGES: [&str; 9] = [
     "rms-wire/src/peer.rs",
 ];
 
-/// Where the types are that messages are made of.
+/// Where the types of which messages consist are defined.
 const VOCABULARY: [&str; 4] = ["rms-api/src", "negotiation/src", "rms-wire/src", "rms-model/src"];
 
 const HEAD: &str = "\
@@ -111,7 +111,7 @@ pub struct Step {
     assert_eq!(told("Step"), "Step, as (Tag, i64)\n");
 }
 
-/// A type that travels.
+/// A type that is sent.
 #[derive(Debug)]
 struct Type {
     file: String,
@@ -119,7 +119,7 @@ struct Type {
     told: String,
 }
 
-/// In the order of their files.
+/// Returns all types, in the order of their files.
 fn all_types() -> Vec<Type> {
     let mut files = Vec::new();
     for dir in VOCABULARY {
@@ -140,7 +140,7 @@ fn all_types() -> Vec<Type> {
     files.iter().flat_map(|path| types(&name(path), &read(path))).collect()
 }
 
-/// All messages, and what they are made of, as positions in the list of types.
+/// Returns all messages and the types that they contain, as indices into `types`.
 fn reached(types: &[Type]) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let is_message = |found: &Type| found.file.starts_with("rms-wire") && found.told.contains(", kind ");
@@ -152,7 +152,7 @@ fn reached(types: &[Type]) -> BTreeSet<usize> {
         }
         let found = &types[idx];
         let lines = found.told.lines().filter(|line| !line.trim_start().starts_with('#'));
-        // Types come after a colon, a bracket or `as`, names of fields and variants before.
+        // Types come after a colon, a bracket or `as`; names of fields and variants come before.
         let held = lines.flat_map(|line| line.trim_start().split_inclusive(['(', ':', ' ']).skip(1));
         let words = held.flat_map(|held| held.split(|c: char| !c.is_alphanumeric() && c != '_'));
         next.extend(words.filter_map(|word| resolved(types, found, word)));
@@ -160,7 +160,7 @@ fn reached(types: &[Type]) -> BTreeSet<usize> {
     reached
 }
 
-/// Which type a word means in a source: one of the same file, one that is imported from somewhere, or the only one.
+/// Returns the type that a word in a source means: one of the same file, one that is imported, or the only one.
 fn resolved(types: &[Type], within: &Type, word: &str) -> Option<usize> {
     let called: Vec<usize> = (0..types.len()).filter(|idx| types[*idx].name == word).collect();
     if called.len() < 2 {
@@ -184,7 +184,7 @@ fn resolved(types: &[Type], within: &Type, word: &str) -> Option<usize> {
     found
 }
 
-/// All types of a source that can be decoded.
+/// Returns all types of a source that can be decoded.
 fn types(file: &str, source: &str) -> Vec<Type> {
     let mut types = Vec::new();
     let lines: Vec<&str> = source.lines().collect();
@@ -193,7 +193,7 @@ fn types(file: &str, source: &str) -> Vec<Type> {
         let line = lines[at];
         at += 1;
         if line.starts_with("id!(") {
-            // The ids of `rms-model` are made by a macro: comments, and then `Name(type)`.
+            // The ids of `rms-model` are made by a macro: comments, then `Name(type)`.
             while comment(lines[at]).is_some() {
                 at += 1;
             }
@@ -233,7 +233,7 @@ fn types(file: &str, source: &str) -> Vec<Type> {
     types
 }
 
-/// `T` of `key = "T"` in attributes.
+/// Returns `T` of `key = "T"` in attributes.
 fn value(attributes: &str, key: &str) -> Option<String> {
     let start = format!("{key} = \"");
     let found = attributes.match_indices(&start).map(|(at, _)| at).find(|at| {
@@ -251,7 +251,7 @@ fn with_kind(name: &str) -> String {
     }
 }
 
-/// One field a line, with the comments before it.
+/// Returns one field per line, preceded by its comments.
 fn fields(body: &[&str]) -> String {
     let mut text = String::new();
     let (mut comments, mut attributes) = (String::new(), String::new());
@@ -270,7 +270,7 @@ fn fields(body: &[&str]) -> String {
     text
 }
 
-/// `None`: it does not travel.
+/// Returns a field, or `None` if it is not sent.
 fn field(line: &str, attributes: &str) -> Option<String> {
     let (name, of) = line.trim().trim_start_matches("pub ").trim_end_matches(',').split_once(": ")?;
     if attributes.contains("skip)") || attributes.contains("skip,") {
@@ -310,7 +310,7 @@ fn variants(body: &[&str], of_enum: &str) -> String {
             held = format!("{{ {} }}", inner.join(", "));
         } else if held.starts_with('{') {
             let inner = held.trim_start_matches('{').trim_end_matches('}').trim();
-            // A comma may stand within a type, too.
+            // A type may contain a comma, too.
             let mut parts: Vec<String> = Vec::new();
             for part in inner.split(", ") {
                 match parts.last_mut().filter(|_| !part.contains(": ")) {
@@ -345,7 +345,7 @@ fn comment(line: &str) -> Option<String> {
     line.trim_start().strip_prefix("/// ").map(unlinked)
 }
 
-/// Boxes and shared pointers are nothing on the wire, nor are attributes and the modules of types.
+/// Removes boxes, shared pointers, attributes and modules of types, which are not on the wire.
 fn plain(text: &str) -> String {
     let mut text = text.to_owned();
     while let Some(start) = text.find("#[") {
@@ -370,7 +370,7 @@ fn plain(text: &str) -> String {
     text
 }
 
-/// Text without the links that only the documentation of the sources can follow.
+/// Removes the links, which work only in the documentation of the sources.
 fn unlinked(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
@@ -386,7 +386,7 @@ fn unlinked(text: &str) -> String {
     plain + rest
 }
 
-/// The first sentence of a source, which may go on in the next lines.
+/// Returns the first sentence of a source, which may continue on the next lines.
 fn whole_sentence(source: &str, first: &str) -> String {
     let more = source.lines().skip(1).take_while(|line| line.len() > 4).filter_map(|line| line.strip_prefix("//! "));
     unlinked(&more.fold(first.to_owned(), |sentence, line| format!("{sentence} {line}")))

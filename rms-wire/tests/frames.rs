@@ -1,4 +1,4 @@
-//! What a peer with a valid certificate can do with bytes: nothing but lose its link.
+//! Checks that a peer with a valid certificate can achieve nothing with arbitrary bytes but the loss of its link.
 
 mod common;
 
@@ -9,7 +9,7 @@ use rms_model::Role;
 use rms_wire::codec::{Header, encode};
 use rms_wire::{ClientRequest, Hello, HelloAnswer, Input, Kind, Link, LinkError};
 
-/// A peer that was welcomed and may now send what it wants, and the server's link to it.
+/// Returns a peer that was welcomed and may now send any bytes, and the server's link to it.
 async fn welcomed(deployment: &Deployment) -> (Raw, Connection, Link) {
     let server = deployment.server();
     let raw = Raw::new();
@@ -26,7 +26,7 @@ async fn welcomed(deployment: &Deployment) -> (Raw, Connection, Link) {
     (raw, connection, link)
 }
 
-/// Sends bytes as the first of a channel; says what the server makes of them and what the peer is told.
+/// Sends bytes as the first ones of a channel; returns the server's error and the reason that the peer gets.
 async fn send(bytes: &[u8]) -> (LinkError, String) {
     let deployment = Deployment::new("d1");
     let (_raw, connection, link) = welcomed(&deployment).await;
@@ -93,7 +93,7 @@ async fn bytes_after_a_message_are_refused() {
 
 #[tokio::test]
 async fn a_short_frame_cannot_ask_for_much_memory() {
-    // Watch, and then a list that claims to hold 2^32 - 1 ids.
+    // Watch, with a list that claims to hold 2^32 - 1 ids.
     let payload = *b"\x81\xa5Watch\x81\xa4jobs\xdd\xff\xff\xff\xff\x01";
     let mut frame = header(Kind::ClientRequest.number(), 1, payload.len() as u32);
     frame.extend(payload);

@@ -1,9 +1,9 @@
-//! The bytes of every message, as they were when they were published: `tests/data/golden/v1` is read for ever.
+//! The bytes of every message, as published: `tests/data/golden/v1` must stay decodable forever.
 //!
-//! `LIMBER_BLESS=1 cargo nextest run -p rms-wire golden` adds lines for new samples. It never changes a line, and nobody
-//! deletes one: bytes that cannot be read any more mean that older peers cannot be read. A field that is added has a
-//! default, so the old lines mean what they did; a sample that has it is a new one, beside the old. A change that is meant
-//! needs a new kind, or a new version, whose lines go to a folder of its own.
+//! `LIMBER_BLESS=1 cargo nextest run -p rms-wire golden` adds lines for new samples. It never changes a line, and no
+//! line is ever deleted: bytes that cannot be decoded any more mean that older peers cannot be understood. A new field
+//! has a default, so old lines keep their meaning; a sample that has the field is a new one, next to the old. An
+//! intended change needs a new kind, or a new version, whose lines go to a folder of its own.
 
 mod common;
 
@@ -23,12 +23,13 @@ fn data() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data"))
 }
 
-/// Every kind is of version 1 so far.
+/// Returns the file of a kind. All kinds are of version 1 so far.
 fn path(kind: Kind) -> PathBuf {
     data().join(format!("golden/v1/{:02}-{kind:?}.hex", kind.number()))
 }
 
-/// Who knows the published fields of a frame finds them in what is written now. A fixed layout stays as it is.
+/// Returns whether a reader that knows the published fields of a frame finds them in what is written now. A fixed
+/// layout must be identical.
 fn is_written_as(published: &[u8], now: &[u8], kind: Kind) -> bool {
     let is_fixed = [Spooled::KIND, Input::KIND, PeerExec::KIND].contains(&kind);
     let (old, new) = (published.split_at(HEADER_BYTES), now.split_at(HEADER_BYTES));
@@ -36,7 +37,7 @@ fn is_written_as(published: &[u8], now: &[u8], kind: Kind) -> bool {
     if is_fixed { published == now } else { old.0[..4] == new.0[..4] && is_contained_in(old.1, new.1) }
 }
 
-/// Name and bytes of each published frame of a kind.
+/// Returns the name and bytes of each published frame of a kind.
 fn published(kind: Kind) -> BTreeMap<String, Vec<u8>> {
     let text = std::fs::read_to_string(path(kind)).unwrap_or_default();
     let line = |line: &str| {
@@ -94,7 +95,8 @@ fn golden_bytes_cover_every_variant_of_every_kind() {
     for kind in Kind::ALL {
         let of_kind: Vec<&Sample> = samples.iter().filter(|sample| sample.kind == kind).collect();
         let first = of_kind.first().unwrap_or_else(|| panic!("{kind:?} has no sample"));
-        // A variant that cannot exist makes the decoder say which can: a name, or in the fixed encoding a number.
+        // A variant that cannot exist makes the decoder list the valid ones: by name, or in the fixed encoding by
+        // number.
         let why = |payload: &[u8]| {
             let length = payload.len() as u32;
             let mut frame = Header { kind: kind.number(), version: 1, length }.to_bytes().to_vec();
@@ -119,7 +121,7 @@ fn golden_bytes_cover_every_variant_of_every_kind() {
     }
 }
 
-/// As `docs/messages.md` has them, but for what a fixed layout numbers.
+/// As listed in `docs/messages.md`, except in a fixed layout, where variants are numbered.
 #[test]
 fn every_documented_variant_is_in_golden_bytes() {
     let published: Vec<u8> = Kind::ALL.into_iter().flat_map(published).flat_map(|(_, frame)| frame).collect();
@@ -144,13 +146,13 @@ fn every_documented_variant_is_in_golden_bytes() {
     assert!(n_variants > 300, "{n_variants} variants are few");
 }
 
-/// Where there are none yet.
+/// Writes credentials, if there are none yet.
 fn bless_credentials() {
     let deployment = common::Deployment::new("limber");
     deployment.credentials(Role::Job, "7.2").save(&data().join("credentials/v1")).expect("written");
 }
 
-/// What an agent of version 1 has placed for the processes of a job, and what the job's programs of any version read.
+/// What an agent of version 1 has placed for the processes of a job, and what programs of any version in the job read.
 #[test]
 fn the_credentials_of_a_job_are_read_as_ever() {
     if std::env::var_os("LIMBER_BLESS").is_some() && !data().join("credentials/v1").exists() {

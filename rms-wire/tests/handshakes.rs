@@ -1,4 +1,4 @@
-//! Who gets a link and who does not: every way to be the wrong one.
+//! Checks which peers get a link, and every way in which others are refused.
 
 mod common;
 
@@ -13,14 +13,14 @@ use rms_wire::codec::Header;
 use rms_wire::{Credentials, Endpoint, Expect, LinkError, Revoked, Serve};
 use test_kit::Dice;
 
-/// Tries to connect and says why it did not work.
+/// Tries to connect and returns why it failed.
 async fn refusal(server: &Endpoint, credentials: &Credentials, expect: Expect) -> String {
     let client = Endpoint::bind(LOOPBACK, credentials, Serve::Nobody).expect("a free port");
     let address = server.local_addr().expect("bound");
     client.connect(address, expect).await.expect_err("it must be refused").to_string()
 }
 
-/// Nobody has come to the server in the meantime.
+/// Checks that no peer has been accepted in the meantime.
 async fn expect_nobody(server: &Endpoint) {
     let came = tokio::time::timeout(Duration::from_millis(100), server.accept()).await;
     assert!(came.is_err(), "{came:?}");
@@ -31,7 +31,7 @@ async fn without_a_certificate_nothing_is_served() {
     let deployment = Deployment::new("d1");
     let server = deployment.server();
     let raw = Raw::new();
-    // Where tokens can be redeemed, TLS lets it through; right after, it ends.
+    // Where tokens can be redeemed, TLS accepts it; the connection ends right after.
     let connection = raw.connect(server.local_addr().expect("bound"), b"limber/1", None).await;
     let closed = connection.expect("TLS itself is open").closed().await;
     assert!(closed.to_string().contains("no certificate"), "{closed}");
@@ -57,7 +57,7 @@ async fn a_certificate_of_another_authority_opens_nothing() {
     let stranger = theirs.credentials(Role::Admin, "mallory");
     let reason = refusal(&server, &stranger, Expect::server()).await;
     assert_eq!(reason, "the peer was not accepted: its certificate is not from a CA that is trusted here");
-    // And one that would accept any server is not accepted by it.
+    // A client that would accept any server is not accepted by it.
     let raw = Raw::new();
     let address = server.local_addr().expect("bound");
     let closed = match raw.connect(address, b"limber/1", Some(&stranger)).await {
@@ -91,11 +91,11 @@ async fn nobody_answers_in_the_place_of_another() {
     let deployment = Deployment::new("d1");
     let user = deployment.credentials(Role::User, "alice");
     let cases = [
-        // An agent that plays the server.
+        // An agent that poses as the server.
         (Role::Agent, "n1", Expect::server(), "agent/n1 answers where any server was expected"),
-        // One agent that plays another.
+        // One agent that poses as another.
         (Role::Agent, "n1", Expect::agent("n2"), "agent/n1 answers where agent/n2 was expected"),
-        // Users' certificates are not for answering at all.
+        // Certificates of users are not valid for servers at all.
         (Role::User, "mallory", Expect::server(), "not accepted"),
     ];
     for (role, name, expect, expected) in cases {
@@ -137,7 +137,7 @@ async fn a_link_ends_when_either_side_hears_that_the_others_certificate_is_revok
         let address = two.local_addr().expect("bound");
         let (up, down) = tokio::join!(one.connect(address, Expect::agent("n2")), accept_link(&two));
         let up = up.expect("not yet revoked");
-        // Others do not matter.
+        // Other serials have no effect.
         heard.iter().for_each(|revoked| revoked.insert("4a01"));
         assert!(!up.is_closed() && !down.is_closed());
         match connecting_side_hears {
@@ -215,7 +215,7 @@ async fn strangers_do_not_fill_the_log() {
     for _ in 0..30 {
         refusal(&server, &stranger, Expect::server()).await;
     }
-    // The last refusals are logged a second later, as a number.
+    // The last refusals are logged a second later, as a count.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let lines = warnings.0.lock().expect("nothing panics with it").clone();
     let n_refused = |line: &String| line.split("n_refused=").nth(1).map_or(1, |rest| rest.parse().expect("a number"));
@@ -223,7 +223,7 @@ async fn strangers_do_not_fill_the_log() {
     assert!(lines.len() < 10, "{lines:?}");
 }
 
-/// Keeps the warnings that are logged, with their number of refused connections.
+/// Collects the logged warnings, with their number of refused connections.
 #[derive(Clone, Debug, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -278,7 +278,7 @@ async fn garbage_datagrams_disturb_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_is_served_to_the_last() {
-    // More than may shake hands without proving their address, and more than may at all.
+    // More than may handshake without proving their address, and more than may handshake at all.
     const N_PEERS: usize = 400;
     let deployment = Deployment::new("d1");
     let server = deployment.server();
@@ -287,7 +287,7 @@ async fn a_crowd_is_served_to_the_last() {
     let mut crowd = tokio::task::JoinSet::new();
     for _ in 0..N_PEERS {
         let agent = agent.clone();
-        // Who is turned away while others wait, as happens on a busy machine, comes again, as agents do.
+        // A peer that is evicted while others wait, as happens on a busy machine, tries again, as agents do.
         crowd.spawn(async move {
             loop {
                 if let Ok(link) = agent.connect(address, Expect::server()).await {
@@ -340,7 +340,7 @@ async fn nobody_at_the_address_is_an_error_in_time() {
     assert!(matches!(error, LinkError::TooSlow { .. }), "{error}");
 }
 
-/// Nobody is to ask for the memory of large frames before it is known whose share of it that is.
+/// No peer may reserve the memory of large frames before it is known whose share that uses.
 #[tokio::test]
 async fn a_hello_is_never_a_large_frame() {
     let deployment = Deployment::new("d1");
@@ -349,7 +349,7 @@ async fn a_hello_is_never_a_large_frame() {
     let user = deployment.credentials(Role::User, "alice");
     let connection = raw.connect(server.local_addr().expect("bound"), b"limber/1", Some(&user)).await.expect("TLS");
     let (mut send, _receive) = connection.open_bi().await.expect("a stream");
-    // Whole and well-formed but for its length: bincode's varint of it, and the text.
+    // Complete and well-formed but for its length: bincode's varint of it, and the text.
     let text = [&[251][..], &20_000_u16.to_le_bytes(), &[b'x'; 20_000]].concat();
     let header = Header { kind: 1, version: 1, length: text.len() as u32 };
     send.write_all(&[&header.to_bytes()[..], &text].concat()).await.expect("sent");

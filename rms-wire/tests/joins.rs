@@ -1,4 +1,4 @@
-//! From a token to a certificate, and every way in which that must fail.
+//! Tests the path from a token to a certificate, and every way in which it must fail.
 
 mod common;
 
@@ -53,7 +53,7 @@ async fn a_token_becomes_credentials_that_open_a_link() {
     assert_eq!(joined.cluster.as_deref(), Some("a"));
     let deployment = serving.await.expect("served");
 
-    // What was granted works from the files too.
+    // What was granted also works when loaded from the files.
     let dir = deployment.dir.path().join("agent");
     joined.credentials.save(&dir).expect("saved");
     let mode = std::fs::metadata(dir.join("key.pem")).expect("a file").permissions().mode();
@@ -119,7 +119,7 @@ async fn an_agent_cannot_play_the_server_for_a_joining_peer() {
     assert!(error.to_string().contains("agent/n1 answers where any server was expected"), "{error}");
 }
 
-/// Where nobody listens one need not wait, and where nobody is, one is told so.
+/// An unreachable port fails at once; a silent peer is reported as such.
 #[tokio::test]
 async fn long_a_join_that_reaches_nobody_says_where_and_why() {
     let deployment = Deployment::new("d1");
@@ -134,7 +134,7 @@ async fn long_a_join_that_reaches_nobody_says_where_and_why() {
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     let (said, took) = try_at(closed).await;
     assert!(said.contains("(refused)") && took < std::time::Duration::from_secs(3), "{said} after {took:?}");
-    // Somebody who takes everything and says nothing.
+    // A peer that receives everything and answers nothing.
     let deaf = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let (said, _) = try_at(deaf.local_addr().expect("bound")).await;
     assert!(said.contains("no answer within"), "{said}");
@@ -212,16 +212,16 @@ fn a_rotation_that_was_cut_short_leaves_old_or_new_credentials() {
         credentials.save(aside.path()).expect("saved");
         std::fs::read_to_string(aside.path().join("key.pem")).expect("a file")
     };
-    // Cut before the certificate was replaced: the old ones hold.
+    // Interrupted before the certificate was replaced: the old credentials hold.
     old.save(&dir).expect("saved");
     std::fs::write(file("key.next.pem"), key_of(&new)).expect("written");
     assert_eq!(Credentials::load(&dir).expect("old").serial(), old.serial());
-    // Cut after it: the new ones hold, and the key is put in place.
+    // Interrupted after it: the new ones hold, and the key is moved into place.
     std::fs::write(file("cert.pem"), new.chain_pem()).expect("written");
     assert_eq!(Credentials::load(&dir).expect("new").serial(), new.serial());
     assert!(!file("key.next.pem").exists());
     assert_eq!(Credentials::load(&dir).expect("new").serial(), new.serial());
-    // Not cut at all.
+    // Not interrupted.
     old.save(&dir).expect("saved");
     assert_eq!(Credentials::load(&dir).expect("old").serial(), old.serial());
     assert_eq!(std::fs::metadata(file("key.pem")).expect("a file").permissions().mode() & 0o777, 0o600);
@@ -252,7 +252,7 @@ fn a_token_reads_back_and_tampering_shows() {
         assert_eq!(format!(" {text}\n").parse::<TokenText>().as_ref(), Ok(&token), "as people paste it");
         assert_eq!(token.address(), address);
         assert!(!format!("{token:?}").contains(text.split('.').nth(2).expect("a secret")), "secrets are not printed");
-        // Every other character of the token itself makes it another token or none.
+        // Any other character in the token makes it another token, or none.
         let n_token = text.find('@').expect("an address");
         for idx in 0..n_token {
             let mut tampered = text.clone().into_bytes();

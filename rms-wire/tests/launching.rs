@@ -1,4 +1,4 @@
-//! What launchers say and are told arrives as it was said; views in parts; nonsense is refused.
+//! Checks that messages to and from launchers arrive unchanged, also views in parts, and that invalid ones are refused.
 
 mod common;
 
@@ -12,7 +12,7 @@ use rms_wire::launcher::{ClusterPart, MAX_PAIRS, NodeSpan, Occupied, ViewPart};
 use rms_wire::parts::{Malformed, ViewParts, notice_parts};
 use rms_wire::{LauncherSays, LauncherTold, Message};
 
-/// Through bytes and back.
+/// Encodes and decodes a message.
 fn carried<M: Message>(message: &M) -> M {
     decode_frame(&encode(message).expect("within the limit")).expect("what was encoded can be decoded")
 }
@@ -72,7 +72,8 @@ fn a_long_view_comes_in_short_parts() {
 
 #[test]
 fn a_change_of_one_cluster_takes_few_bytes() {
-    // 001, B.1: its model takes n + 8 m bytes for n clusters with m steps altogether, and counts no headers and no names.
+    // 001, B.1: its model takes n + 8 m bytes for n clusters with m steps altogether, and counts no headers and no
+    // names.
     let parts = notice_parts(&Notice::Changed(changed(vec![(0, Some(profile(20)))])));
     let n_bytes: usize = parts.iter().map(|part| encode(part).expect("short").len()).sum();
     assert!(n_bytes <= 128 + 8 * 20, "{n_bytes} bytes");
@@ -117,7 +118,7 @@ fn parts_that_do_not_belong_together_are_refused() {
     assert_eq!(other, Err(Malformed::MixedGenerations { first: 1, later: 2 }));
     assert_eq!(parts.push(part(1, Vec::new(), true)), Err(Malformed::EmptyPart));
 
-    // Backwards, twice in a part, and going on with what had no profile.
+    // Backwards, twice in a part, and continuing a cluster that had no profile.
     let twice = Err(Malformed::ClusterTwice { field: "a view" });
     let together = |clusters: Vec<ClusterPart>| ViewParts::new().push(part(1, clusters, true));
     assert_eq!(together(vec![cluster(4, 0, &[(5, 1)]), cluster(3, 0, &[(5, 1)])]), twice);

@@ -1,4 +1,4 @@
-//! Links between honest peers over loopback: agreeing, calling, streaming, ending.
+//! Links between honest peers over loopback: handshakes, calls, streams, ends.
 
 mod common;
 
@@ -154,7 +154,7 @@ async fn stalled_channels_do_not_block_the_others() {
     for _ in 0..100 {
         let mut channel = up.open().await.expect("open");
         stalled.push(tokio::spawn(async move {
-            // More than a channel's window: this waits for ever, since nobody reads.
+            // More than a channel's window: this waits forever, since nobody reads.
             channel.send(&ClientRequest::Call(Call::Set { key: "motd".to_owned(), value: "7".repeat(900_000) })).await
         }));
     }

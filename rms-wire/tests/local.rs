@@ -1,4 +1,4 @@
-//! Links over a local socket: the same identities, channels and ends as over the network, and no way in beside them.
+//! Links over a local socket: the same identities, channels and ends as over the network, and no way around them.
 
 mod common;
 
@@ -12,7 +12,7 @@ use rms_model::{Role, Span};
 use rms_wire::link::dial_local;
 use rms_wire::{AnswerPart, CallError, ClientRequest, Credentials, End, Endpoint, Link, LinkError};
 
-/// A server that listens at a socket, too.
+/// A server that also listens at a local socket.
 struct Here {
     deployment: Deployment,
     server: Endpoint,
@@ -23,7 +23,7 @@ impl Here {
     fn start() -> Here {
         let deployment = Deployment::new("d1");
         let server = deployment.server();
-        // A path that would be too long for an address.
+        // A path that would be too long for a socket address.
         let dir = tempfile::Builder::new().prefix(&"long".repeat(30)).tempdir().expect("a directory");
         let here = Here { deployment, server, dir };
         here.server.listen_local(&here.socket()).expect("the directory is ours");
@@ -38,7 +38,7 @@ impl Here {
         dial_local(&self.socket(), credentials).await
     }
 
-    /// Both ends of a link of a user.
+    /// Returns both ends of a link of a user.
     async fn link(&self, name: &str) -> (Link, Link) {
         let credentials = self.deployment.credentials(Role::User, name);
         let (up, down) = tokio::join!(self.dial(&credentials), accept_link(&self.server));
@@ -107,7 +107,7 @@ async fn channels_beyond_those_that_a_link_may_have_wait_for_others_to_end() {
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut more).await.is_err(), "there are eight");
     let ended = async {
         drop(open.pop());
-        // The server has it until it sees that it has ended.
+        // The server keeps a channel until it notices that the channel has ended.
         let mut accepted = Vec::new();
         for _ in 0..8 {
             accepted.push(down.accept().await.expect("it was opened"));
@@ -134,7 +134,7 @@ async fn who_is_revoked_expired_foreign_or_no_person_gets_no_link() {
     assert!(here.denied(&expired).await.contains("xpired"));
     let foreign = Deployment::new("d1").credentials(Role::User, "eve");
     assert!(here.denied(&foreign).await.contains("not accepted"));
-    // As over the network, it is no certificate of somebody who connects.
+    // As over the network, it is not a valid certificate for a client.
     assert!(here.denied(&here.deployment.credentials(Role::Server, "server")).await.contains("not accepted"));
     for (role, name) in [(Role::Agent, "n1"), (Role::Job, "7.1")] {
         let reason = here.denied(&here.deployment.credentials(role, name)).await;
@@ -161,7 +161,7 @@ async fn a_channel_ends_with_the_link_and_one_that_is_given_up_costs_nothing_els
     drop(given_up);
     let (_sender, mut taken) = taken.split();
     assert_eq!(taken.recv_required::<ClientRequest>().await.expect("whole"), ask());
-    // Whether it was finished or given up, nobody can tell here.
+    // Here the receiver cannot tell whether it was finished or reset.
     assert!(matches!(taken.recv_required::<ClientRequest>().await, Err(LinkError::ChannelReset)));
     assert!(!up.is_closed() && !down.is_closed());
     let waiting = asked(&up);

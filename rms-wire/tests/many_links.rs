@@ -1,4 +1,4 @@
-//! What a server holds for each connected agent.
+//! Measures what a server holds for each connected agent.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{Deployment, accept_link};
 use rms_model::Role;
 use rms_wire::Expect;
 
-/// Memory of this process now, in KiB.
+/// Returns the current memory of this process, in KiB.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs is mounted");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("the kernel keeps it");
@@ -25,7 +25,7 @@ async fn a_connected_agent_takes_little_memory() {
     let mut links = Vec::new();
     let mut before = 0;
     for n in 0..N_LINKS + 50 {
-        // The first ones warm up what is allocated once.
+        // The first ones cause one-time allocations.
         if n == 50 {
             before = resident_kib();
         }

@@ -1,6 +1,7 @@
-//! Feeds every decoder with broken frames: none panics, none takes much memory, none misreads what it accepts.
+//! Feeds broken frames to every decoder: none panics, none takes much memory, none misreads what it accepts.
 //!
-//! `LIMBER_FUZZ_CASES` says how many cases all targets have together (20,000 by default), `LIMBER_FUZZ_SEED` replays a run.
+//! `LIMBER_FUZZ_CASES` is the number of cases of all targets together (20,000 by default); `LIMBER_FUZZ_SEED` replays a
+//! run.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], mut target: impl FnMut(&[u8])) {
     assert!(taken < 128 << 10, "{taken} KiB were taken");
 }
 
-/// The most memory that this process has had so far.
+/// Returns the peak memory of this process so far, in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs is mounted");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("the kernel keeps it");
@@ -44,7 +45,7 @@ fn mutated(rng: &mut StdRng, seeds: &[Vec<u8>]) -> Vec<u8> {
     for _ in 0..rng.random_range(1..=4) {
         let at = rng.random_range(0..=bytes.len());
         match rng.random_range(0..8) {
-            // Noise.
+            // Random bytes.
             0 => {
                 bytes = vec![0; rng.random_range(0..300)];
                 rng.fill_bytes(&mut bytes);
@@ -52,19 +53,19 @@ fn mutated(rng: &mut StdRng, seeds: &[Vec<u8>]) -> Vec<u8> {
             // One bit, one byte.
             1 if at < bytes.len() => bytes[at] ^= 1 << rng.random_range(0..8),
             2 if at < bytes.len() => bytes[at] = rng.random(),
-            // Cut, and doubled.
+            // Truncated, and doubled.
             3 => bytes.truncate(at),
             4 => bytes.extend_from_within(at..),
-            // A huge length where a small one was.
+            // A huge length in place of a small one.
             5 => {
-                // Of bincode, and texts, bytes, lists and maps of MessagePack.
+                // Of bincode, and of texts, bytes, lists and maps of MessagePack.
                 let markers = [251_u8, 252, 253, 0xdb, 0xc6, 0xdd, 0xdf];
                 let mut length = vec![*markers.choose(rng).expect("some")];
                 length.extend(rng.random::<u64>().to_be_bytes());
                 let end = (at + rng.random_range(0..9)).min(bytes.len());
                 bytes.splice(at..end, length);
             }
-            // The end of another.
+            // The end of another seed.
             6 => {
                 let other = seeds.choose(rng).expect("a seed");
                 bytes.truncate(at);
@@ -83,13 +84,13 @@ fn fuzz_kind(kind: Kind) {
     let mut n_accepted = 0;
     fuzz(&format!("{kind:?}"), &seeds, |frame| {
         let mut frame = frame.to_vec();
-        // Most mutations would end at the wrong length: this looks behind it.
+        // Most mutations would end at the wrong length: correct it to get past that check.
         if let Some((header, payload)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
             header[4..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
         }
         if let Ok(encoded) = again(&frame) {
             n_accepted += 1;
-            // What was accepted stands for one message, whose bytes stand for it in turn.
+            // What was accepted encodes to canonical bytes, which decode and encode to themselves.
             let twice = again(&encoded).expect("what was accepted can be sent");
             assert_eq!(twice, encoded);
         }

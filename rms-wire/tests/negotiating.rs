@@ -1,4 +1,4 @@
-//! What is said about the sizes of running applications arrives as it was said; nonsense is refused.
+//! Checks that messages about sizes of running applications arrive unchanged, and that invalid ones are refused.
 
 mod common;
 
@@ -9,7 +9,7 @@ use rms_model::{Sizes, Span, Speedup};
 use rms_wire::codec::{decode_frame, encode};
 use rms_wire::{Message, NegotiatorSays, NegotiatorTold, ToServer};
 
-/// Through bytes and back.
+/// Encodes and decodes a message.
 fn carried<M: Message>(message: &M) -> M {
     decode_frame(&encode(message).expect("within the limit")).expect("what was encoded can be decoded")
 }
@@ -36,7 +36,7 @@ fn every_answer_and_notice_arrives_as_it_was_given() {
 
 #[test]
 fn a_round_is_a_short_frame() {
-    // A round of one resource is what is said most often: with the names of its fields it still fits into one packet.
+    // A round about one resource is the most frequent message: even with field names it fits into one packet.
     let parties = negotiation::Parties {
         job: negotiating::JOB,
         run: negotiating::RUN,
@@ -52,7 +52,7 @@ fn a_round_is_a_short_frame() {
     assert!(n_bytes <= 512, "{n_bytes} bytes");
 }
 
-/// A proposal as it travels, with one thing changed about its first item.
+/// Returns the result of decoding a proposal with one change to its first item.
 fn template_but(change: impl FnOnce(&mut DraftItem)) -> Result<Template, TemplateError> {
     let mut draft = Draft::from(negotiating::template(Direction::Grow));
     change(&mut draft.items[0]);
@@ -73,7 +73,7 @@ fn a_template_that_is_none_says_what_is_wrong_with_it() {
     check(|item| item.price = u64::MAX, TemplateError::PriceTooHigh { item: 0 });
     check(|item| item.duration = Some(i64::MIN), TemplateError::Duration { item: 0 });
     check(|item| item.nodes[1] = item.nodes[0], TemplateError::NodeTwice { item: 0, node: rms_model::NodeId(3) });
-    // Quantities at the ends of the numbers overflow nothing.
+    // Quantities at the limits of the numbers overflow nothing.
     for quantity in [1 << 20, u64::MAX - 4, u64::MAX] {
         let refused = template_but(|item| item.quantity = quantity);
         assert!(matches!(refused, Err(TemplateError::TooMuch { .. })), "{refused:?}");

@@ -1,4 +1,4 @@
-//! An endpoint is killed and another process takes its place: its peers learn it from its knock, not from a heartbeat.
+//! An endpoint is killed and another process takes its place: its peers notice by its knock, not by a heartbeat.
 
 mod common;
 
@@ -11,10 +11,10 @@ use rms_model::Role;
 use rms_wire::{Credentials, End, Endpoint, Expect, Link, Serve, Tuning};
 use tokio::runtime::Runtime;
 
-/// More than QUIC would tell of their loss in the patience of this test, if it paused between any two.
+/// More links than QUIC would reset within this test's patience if it paused between resets.
 const N_LINKS: usize = 300;
 
-/// What a process is in these tests: it can be killed.
+/// A process of these tests, which can be killed.
 struct Process {
     runtime: Runtime,
     endpoint: Endpoint,
@@ -29,16 +29,16 @@ impl Process {
         Process { runtime, endpoint }
     }
 
-    /// Nothing is said to anybody.
+    /// Ends the process without notifying its peers.
     fn kill(self, links: Vec<Link>) {
-        // What they would still say needs the runtime.
+        // Anything that they would still send needs the runtime.
         self.runtime.shutdown_timeout(Duration::from_secs(5));
         drop(links);
         drop(self.endpoint);
     }
 }
 
-/// A peer that sends nothing by itself while this test takes.
+/// Returns a peer that sends nothing on its own during this test.
 fn quiet(deployment: &Deployment) -> Endpoint {
     let tuning = Tuning { keep_alive: Duration::from_secs(300), ..Tuning::default() };
     let credentials = deployment.credentials(Role::Agent, "n1");
@@ -65,13 +65,13 @@ fn every_peer_of_a_killed_server_learns_at_once_that_it_is_back() {
         up.push(one.expect("it connects"));
         down.push(other);
     }
-    // What ends here runs to its end; a process that is killed leaves its files as they are.
+    // A dropped endpoint runs to its end here, but a killed process leaves its files as they are.
     let left = tempfile::tempdir().expect("a directory");
     for file in ["links", "reset.key"] {
         std::fs::copy(dir.path().join(file), left.path().join(file)).expect("it is there");
     }
     server.kill(down);
-    // Its certificate was renewed meanwhile: the next process knows the links of the one before nevertheless.
+    // Its certificate was renewed meanwhile: the next process still knows the links of its predecessor.
     let second = deployment.credentials(Role::Server, "server");
     let back = Instant::now();
     let _server = Process::start(address, &second, deployment.serve_all(), left.path());
@@ -109,7 +109,7 @@ fn who_waits_for_a_server_that_stopped_in_order_is_woken_when_it_is_back() {
     woken.expect("it is woken").expect("it does not panic");
 }
 
-/// Knocks are no orders: a forged one ends nothing, and is answered by nothing that a stranger could read.
+/// Knocks are not orders: a forged one ends no link, and its sender gets no readable answer.
 #[test]
 fn a_forged_knock_ends_no_link() {
     let deployment = Deployment::new("d1");

@@ -26,7 +26,7 @@ struct World {
     server_address: SocketAddr,
 }
 
-/// Virtual hours may pass: the certificate must outlive them.
+/// Returns credentials that outlive hours of virtual time.
 fn long_lived(deployment: &Deployment, role: Role, name: &str) -> Credentials {
     deployment.credentials_for(role, name, now() - Span::from_mins(1), now() + Span::from_hours(24 * 30))
 }
@@ -58,13 +58,13 @@ impl World {
     }
 }
 
-/// A channel in whose far end the test listens.
+/// Returns the sender of a channel and the receiver at its far end.
 async fn channel(up: &Link, down: &Link) -> (Sender, Receiver) {
     let mut opened = up.open().await.expect("the link is up");
     opened.send(&numbered(u64::MAX)).await.expect("the link is up");
     let mut accepted = down.accept().await.expect("the link is up");
     accepted.recv::<Input>().await.expect("a frame");
-    // The other halves stay with nobody: these channels go one way.
+    // The other halves are dropped: these channels go one way.
     (opened.split().0, accepted.split().1)
 }
 
@@ -189,7 +189,7 @@ async fn a_server_that_is_gone_is_noticed_and_found_again() {
     assert_eq!(reason, "the server stops");
     assert!(world.server.accept().await.is_none(), "a closed endpoint accepts nobody");
     world.server.wait_idle().await;
-    // The next server on the same address.
+    // The next server at the same address.
     let credentials = world.deployment.credentials(Role::Server, "server");
     let server = Endpoint::bind_on(world.network.socket(1), &credentials, world.deployment.serve_all(), tuning(3));
     let server = server.expect("an endpoint");
@@ -203,7 +203,7 @@ async fn a_server_that_was_killed_says_so_when_it_is_back() {
     let agent = world.agent(2);
     let (up, _down) = world.link(&agent).await;
     sleep(secs(60)).await;
-    // The same credentials on the same address, and the former server is silent from now on.
+    // The same credentials at the same address; the previous server is silent from now on.
     let credentials = world.server.credentials();
     let serve = world.deployment.serve_all();
     let server = Endpoint::bind_on(world.network.socket(1), &credentials, serve, tuning(4)).expect("an endpoint");
@@ -214,7 +214,7 @@ async fn a_server_that_was_killed_says_so_when_it_is_back() {
     carry(&up.expect("it connects"), &down, 3, ms(1)).await;
 }
 
-/// Five agents, loss, reordering and a partition for five virtual minutes.
+/// Runs five agents with loss, reordering and a partition for five virtual minutes.
 async fn eventful(seed: u64) -> Vec<Sent> {
     let world = World::new(seed);
     world.network.disturb(0.05, ms(1)..=ms(30));

@@ -1,4 +1,4 @@
-//! A peer that does not go on, in the middle of a frame: its channel is given up, and the link goes on.
+//! A peer that stalls in the middle of a frame loses the channel, but not the link.
 
 mod common;
 
@@ -14,7 +14,7 @@ use rms_wire::link::Budget;
 use rms_wire::{ClientRequest, Endpoint, Hello, Input, Link, LinkError, Tuning, Watch};
 use tokio::sync::Semaphore;
 
-/// A server of little patience, its end of a link with a raw peer, and that peer.
+/// Returns a server with short time-outs, its end of a link with a raw peer, and that peer.
 async fn linked() -> (Endpoint, Link, quinn::Connection) {
     let deployment = Deployment::new("d1");
     let credentials = deployment.credentials(Role::Server, "server");
@@ -41,7 +41,7 @@ fn long() -> ClientRequest {
 #[tokio::test]
 async fn half_a_frame_is_waited_for_and_then_its_channel_is_given_up() {
     let (_server, link, connection) = linked().await;
-    // In the header, in a short payload, and in one that is long enough to be counted.
+    // Stalls in the header, in a short payload, and in one that is long enough to be counted.
     let short = encode(&ClientRequest::Watch(Watch { jobs: vec![JobId(1)] })).expect("small");
     let long = encode(&long()).expect("it fits");
     for (frame, n_sent) in [(&short, 3), (&short, short.len() - 1), (&long, 50_000)] {
@@ -52,7 +52,7 @@ async fn half_a_frame_is_waited_for_and_then_its_channel_is_given_up() {
         let error = received.expect("not for ever").expect_err("half a frame");
         assert!(matches!(error, LinkError::Unfinished { .. }), "{error}");
     }
-    // The next one is whole, and what the others had of the memory is there for it.
+    // The next frame is complete, and gets the memory that the others had reserved.
     let (mut send, _receive) = connection.open_bi().await.expect("a stream");
     let receiving = async {
         let mut channel = link.accept().await.expect("the link is up");
@@ -102,7 +102,7 @@ async fn who_does_not_read_loses_the_channel_but_input_waits_for_ever() {
     drop(connection);
 }
 
-/// Two channels with one budget, which one long frame takes as a whole.
+/// Two channels share one budget, all of which one long frame takes.
 #[tokio::test]
 async fn frames_within_a_budget_wait_for_each_other_and_for_no_longer_than_they_may() {
     let (_server, link, connection) = linked().await;
@@ -130,7 +130,8 @@ async fn frames_within_a_budget_wait_for_each_other_and_for_no_longer_than_they_
     assert!(channels[1].recv_held::<ClientRequest>().await.expect("it was not read").is_some(), "nothing was lost");
 }
 
-/// Links of several peers that count for one, as those of a user's jobs do, hold no more large frames than one link.
+/// Links of several peers that count for one identity, as those of a user's jobs do, hold no more large frames than
+/// one.
 #[tokio::test]
 async fn who_counts_for_another_holds_of_his_share() {
     let deployment = Deployment::new("d1");
@@ -154,7 +155,7 @@ async fn who_counts_for_another_holds_of_his_share() {
         connections.push(connection);
         links.push(link);
     }
-    // A frame of 8 MiB is announced, more than all jobs of one owner may hold, and does not come.
+    // A frame of 8 MiB is announced, more than all jobs of one owner may hold, but does not arrive.
     let (mut send, _receive) = connections[0].open_bi().await.expect("a stream");
     let header = Header { kind: 20, version: 1, length: 8 << 20 };
     send.write_all(&header.to_bytes()).await.expect("sent");

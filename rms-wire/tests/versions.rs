@@ -1,4 +1,4 @@
-//! Frames of peers that are newer or older: fields that are not known are skipped, and those that are not there have defaults.
+//! Frames of newer and older peers: unknown fields are skipped, and missing ones have defaults.
 
 mod common;
 
@@ -8,7 +8,7 @@ use rms_wire::codec::{HEADER_BYTES, Header};
 use rms_wire::message::Encoding;
 use rms_wire::{Input, Kind, Message, PeerExec, Spooled};
 
-/// Those whose layout may grow.
+/// Returns the samples of kinds whose layout may grow.
 fn named() -> Vec<Sample> {
     let fixed = [Spooled::KIND, Input::KIND, PeerExec::KIND];
     assert_eq!([Spooled::ENCODING, Input::ENCODING, PeerExec::ENCODING], [Encoding::Fixed; 3]);
@@ -26,12 +26,12 @@ fn frame(kind: Kind, value: &Value) -> Vec<u8> {
     [header.to_bytes().to_vec(), payload].concat()
 }
 
-/// Of a struct, with their names.
+/// The fields of a struct, with their names.
 type Fields = Vec<(Value, Value)>;
 
-/// Does `change` to each struct in a value, one at a time, and hands each outcome to `check`.
+/// Applies `change` to each struct in a value, one at a time, and passes each outcome to `check`.
 fn for_each_struct(whole: &Value, change: &dyn Fn(&mut Fields) -> Vec<Fields>, check: &mut dyn FnMut(&Value)) {
-    // The way to each container: positions within those before.
+    // The path to each container: indices within its ancestors.
     let mut ways = vec![Vec::new()];
     while let Some(way) = ways.pop() {
         let mut copy = whole.clone();
@@ -55,7 +55,7 @@ fn for_each_struct(whole: &Value, change: &dyn Fn(&mut Fields) -> Vec<Fields>, c
     }
 }
 
-/// What is at the end of a way, and whether it is a map from names that users gave.
+/// Returns the value at the end of a path, and whether it is a map keyed by names that users gave.
 fn at<'a>(whole: &'a mut Value, way: &[usize]) -> (&'a mut Value, bool) {
     let (mut here, mut is_of_names) = (whole, false);
     for idx in way {

@@ -68,7 +68,7 @@ impl GainJobs {
         GainJobs { jobs: jobs.iter().map(job).collect() }
     }
 
-    /// Returns how many nodes a job has asked for.
+    /// Returns how many nodes a job requested.
     pub fn size(&self, job_idx: usize) -> u32 {
         self.jobs[job_idx].trace.n_nodes
     }

@@ -12,13 +12,13 @@ use rms_sim::workload::swf::TraceJob;
 pub struct Study {
     pub n_nodes: u32,
     pub policy: Policy,
-    /// How many waiting jobs a pass considers; 0: all.
+    /// How many waiting jobs a pass considers; 0 for all.
     pub queue_depth: u32,
     /// Percentages of malleable jobs; the others are compared with the first.
     pub parts: Vec<u32>,
     /// The properties of malleable jobs, whatever their percentage.
     pub nature: Nature,
-    /// Whether they are not changed once they run: then only the choice of the size at the start is left.
+    /// Whether running jobs are not changed: then only the choice of the size at the start is left.
     pub only_at_start: bool,
 }
 
@@ -81,7 +81,7 @@ impl Study {
     /// Returns a row for each percentage. `workload` returns the jobs of a seed; `progress` is called after every run.
     ///
     /// # Errors
-    /// Jobs that never start.
+    /// Some jobs never start.
     pub fn run(
         &self,
         seeds: &[u64],

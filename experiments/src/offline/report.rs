@@ -176,7 +176,7 @@ pub struct Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The unit stands below the name, so that a table fits 80 columns.
+        // The unit is printed below the name, so that a table fits 80 columns.
         let heads: Vec<(&str, String)> = self.names.iter().map(|name| head(name)).collect();
         let width = |idx: usize| {
             let cells = self.rows.iter().map(|(_, cells)| cells[idx].len());

@@ -1,4 +1,4 @@
-//! The jobs of a trace as a workload; a part of them lets others use its cores.
+//! The jobs of a trace as a workload in which some of the jobs share their cores.
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_model::{Identity, Role, Span, Time};

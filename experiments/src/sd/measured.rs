@@ -49,7 +49,7 @@ pub struct Category {
     pub jobs: usize,
     pub slowdown: f64,
     pub run_time: f64,
-    /// 1 where no job waits in either run; none where no job waits any more.
+    /// 1 where no job waits in either run; `None` where jobs wait only under static backfill.
     pub wait: Option<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! The baseline without a policy: a job that finds too few idle nodes starts beside others, two to a core, each at half
-//! its speed there.
+//! The baseline without a policy: a job that finds too few idle nodes starts on busy ones, two jobs to a core, each at
+//! half its speed there.
 //!
 //! A job takes the nodes with the fewest other jobs. The first job for which there are too few nodes with fewer than
 //! two jobs gets a reservation, as in EASY; a later job starts only where it does not delay that. A job may take twice
@@ -59,7 +59,7 @@ struct Kept {
 }
 
 impl Running {
-    /// Returns how many halves of nodes it has.
+    /// Returns how many node halves it has.
     fn n_halves(&self) -> i64 {
         (2 * self.nodes.len() - self.n_shared) as i64
     }
@@ -72,7 +72,7 @@ impl Running {
         }
     }
 
-    /// Accounts for the time until now with its present nodes.
+    /// Accounts for the time until now with its current nodes.
     fn settle(&mut self, model: RuntimeModel, now: Time) {
         let took = now.since(self.since).as_millis();
         self.left -= self.rate(model) * took;
@@ -184,8 +184,8 @@ impl<'a> Cluster<'a> {
         self.now + wall + wall
     }
 
-    /// Returns the reservation from which on there are certainly `n_nodes` nodes with fewer than two jobs; now there
-    /// are too few.
+    /// Returns the reservation: the time from which on there are certainly `n_nodes` nodes with fewer than two jobs.
+    /// Now there are too few.
     fn keep(&self, n_nodes: usize) -> Kept {
         let full = self.residents.iter().filter(|jobs| jobs.len() == 2);
         let first = |jobs: &Vec<usize>| jobs.iter().map(|job| self.running[job].latest).min();

@@ -1,4 +1,4 @@
-//! The numbers that 004 prints for its workloads, to be shown beside the measured ones.
+//! The numbers that 004 prints for its workloads, to be shown next to the measured ones.
 
 use serde::Serialize;
 

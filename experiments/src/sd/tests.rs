@@ -1,4 +1,4 @@
-//! Small workloads with known results.
+//! Tests small workloads with known results.
 
 use rms_model::Time;
 
@@ -61,7 +61,7 @@ fn what_is_learned_of_a_user_lets_a_guest_begin() {
 #[test]
 fn an_estimate_that_is_exceeded_is_raised_and_nobody_is_killed() {
     // The third is planned with 10 s, then with a minute and five minutes more, and runs for 200 s; the fourth is
-    // planned behind it, by EASY in front of the fifth.
+    // planned after it, by EASY before the fifth.
     let jobs = [job(0, 2, 1000, 10), job(10, 2, 1000, 10), job(20, 2, 1000, 200), job(30, 1, 1000, 500)];
     let learned = Variant { run_times: RunTimes::LastTwo, ..Variant::fixed() };
     assert_eq!(secs(&run(&jobs, learned)), [(0, 10), (10, 20), (20, 220), (220, 720)]);

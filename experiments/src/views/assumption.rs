@@ -1,4 +1,4 @@
-//! Assumptions for what 001 leaves open, which can be changed: does a claim that does not hold depend on one?
+//! The assumptions where 001 leaves details open; changing one shows whether a failing claim depends on it.
 
 use std::str::FromStr;
 
@@ -72,7 +72,7 @@ pub(super) fn cut_to_share(applications: &mut [Application], percent: u32) {
                 sizes.least = sizes.least.min(most);
                 sizes.most = sizes.most.min(most);
             }
-            // These take what they are shown.
+            // These take what their view shows.
             Model::Iterative(_) | Model::FastestFirst(_) => {}
         }
     }

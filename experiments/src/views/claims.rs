@@ -5,14 +5,14 @@ use serde::Serialize;
 use super::figure::{FIGURE_10_FAIR_STARTS, Figure};
 use super::report::{Metric, Report};
 
-/// A claim of the paper beside the measured number.
+/// A claim of the paper and the measured number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Claim {
     pub figure: u8,
     pub paper: &'static str,
     pub ours: String,
     pub holds: bool,
-    /// If it does not hold: the likely reason.
+    /// The likely reason, if the claim does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
 }

@@ -275,7 +275,7 @@ impl Case {
     /// Runs the case. `clock` only measures.
     ///
     /// # Errors
-    /// An application that cannot be run.
+    /// An application cannot be run.
     pub fn run(&self, logs: &Logs, clock: &mut dyn FnMut() -> Duration) -> Result<Values, ViewsError> {
         let Setup { system, n_clusters, mix, anywhere, n_jobs, fair_start, assumption } = self.setup;
         let jobs = match anywhere {

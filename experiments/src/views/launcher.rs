@@ -40,8 +40,7 @@ pub(super) enum Phase {
     Ended(Ran),
 }
 
-/// Configurations that were computed need not be computed again: the distinct ones are counted (001: unique
-/// configurations).
+/// The distinct configurations that were computed, as none needs to be computed twice (001: unique configurations).
 #[derive(Debug, Default)]
 struct Configurations {
     on_one: RefCell<BTreeSet<(ClusterId, u32)>>,
@@ -65,7 +64,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// 001: changeNotify.
+    /// Receives a change of the view (001: changeNotify).
     pub(super) fn told(&mut self, change: ViewChange) {
         self.told.apply(change);
     }
@@ -75,8 +74,8 @@ impl<'a> Launcher<'a> {
         self.sent.is_some() && matches!(self.phase, Phase::Waits { .. })
     }
 
-    /// Returns the size of the changes that it was sent and has ignored so far: bytes by 001, B.1; none if nothing
-    /// differs from now on.
+    /// Returns the size, in bytes by 001, B.1, of the changes that it was sent and has ignored so far; `None` if
+    /// nothing differs from now on.
     pub(super) fn unheard(&self, now: Time) -> Option<u64> {
         let is_dirty = |(cluster, occupied): &(&ClusterId, &Arc<Profile>)| match self.view.occupied.get(*cluster) {
             Some(heard) => !Arc::ptr_eq(heard, occupied) && heard.cut_before(now) != occupied.cut_before(now),
@@ -94,14 +93,14 @@ impl<'a> Launcher<'a> {
         begins.then_some(now + self.application.adaptation)
     }
 
-    /// Makes it use this view in place of what was sent. Returns its size: bytes by 001, B.1.
+    /// Makes it use this view in place of what was sent. Returns its size in bytes by 001, B.1.
     pub(super) fn shows(&mut self, view: &View, now: Time) -> u64 {
         let cut = |cluster: &ClusterId| view.get(cluster).map(|occupied| occupied.cut_before(now)).unwrap_or_default();
         self.view.occupied = self.view.capacity.keys().map(|cluster| (*cluster, Arc::new(cut(cluster)))).collect();
         self.view.occupied.values().map(|occupied| notify::cluster_bytes(occupied, now)).sum()
     }
 
-    /// Returns its choice, from the present view. `None` if it is the same as the last one.
+    /// Returns its choice from the current view; `None` if it is the same as the last one.
     pub(super) fn chosen(&mut self, now: Time) -> Option<LauncherRequest> {
         self.computes = false;
         let Proposal { request, .. } = self.propose(now)?;

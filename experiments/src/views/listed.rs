@@ -20,7 +20,7 @@ use rms_sim::work;
 pub(super) fn run(experiment: &Experiment<'_>, clock: &mut dyn FnMut() -> Duration) -> Result<Outcome, ViewsError> {
     let mut queue = Queue {
         experiment,
-        // Without launchers no time is needed to adapt: done frees at once (RULES S8).
+        // Without launchers no time to adapt is needed: done frees at once (RULES S8).
         server: Server::new(experiment, Span::ZERO, clock),
         numbers: BTreeMap::new(),
         ran: vec![None; experiment.applications.len()],
@@ -50,7 +50,7 @@ struct Queue<'a, 'c> {
     server: Server<'c>,
     /// The index of the application of each job.
     numbers: BTreeMap<JobId, usize>,
-    /// With the end it will have, once it has started.
+    /// With its future end once it has started.
     ran: Vec<Option<Ran>>,
     agenda: BTreeSet<(Time, Happening)>,
     outcome: Outcome,
@@ -117,7 +117,7 @@ impl Queue<'_, '_> {
         self.ran[application] = Some(Ran { requested, start: now, end, request });
     }
 
-    /// Handles the agents' reports that its processes are gone.
+    /// Handles the agents' reports that its processes have ended.
     fn done(&mut self, now: Time, application: usize) {
         let is_its = |(_, number): &(&JobId, &usize)| **number == application;
         let Some(job) = self.numbers.iter().find(is_its).map(|(job, _)| *job) else { return };

@@ -91,7 +91,7 @@ impl<'c> Server<'c> {
         status.expect("a server tells its status")
     }
 
-    /// Measures what a launcher does with the same clock, as a cost of its own.
+    /// Measures a launcher's work with the same clock, as a separate cost.
     pub(super) fn aside<T>(&mut self, cost: &mut Cost, act: impl FnOnce() -> T) -> T {
         measured(cost, self.clock, act)
     }

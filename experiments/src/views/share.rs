@@ -49,7 +49,7 @@ impl ShareCase {
     /// Runs the case with the first `n_jobs` of the log. `clock` only measures.
     ///
     /// # Errors
-    /// An application that cannot be run.
+    /// An application cannot be run.
     pub fn run(
         &self,
         logs: &Logs,
@@ -118,7 +118,7 @@ impl ShareValues {
 mod tests {
     use super::*;
 
-    /// With the whole share, nothing is cut and nothing is hidden: it is what Figure 9 runs.
+    /// With the whole share, nothing is cut or hidden: this is the experiment of Figure 9.
     #[test]
     fn a_share_bounds_what_is_taken_and_all_of_it_changes_nothing() {
         let logs = Logs::of(&delegated::first_log(), None);

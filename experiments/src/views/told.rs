@@ -45,13 +45,15 @@ struct Crowd<'a, 'c> {
     launchers: Vec<Launcher<'a>>,
     speaks_for: BTreeMap<JobId, usize>,
     agenda: BTreeSet<(Time, Happening)>,
-    /// The last view of the latest pass, where subscribers are shown that (RULES S3). The server shows them what is newer.
+    /// The last view of the latest pass, for subscribers that are shown that one (RULES S3). The server itself shows
+    /// newer ones.
     last_view: View,
     outcome: Outcome,
 }
 
 impl Crowd<'_, '_> {
-    /// Returns the next event; none once every application and every ghost has left and the last pass has found so.
+    /// Returns the next event; `None` once every application and every ghost has left and the last pass has recorded
+    /// that.
     fn next(&self, now: Time) -> Option<(Time, Happening)> {
         let first = self.agenda.first().copied();
         let tick = self.server.next_timer().map(|at| (at.max(now), Happening::Tick));
@@ -176,7 +178,7 @@ impl Crowd<'_, '_> {
         }
     }
 
-    /// Passes changes, after a pass, to launchers that use them only when they are queued.
+    /// Sends changes, after a pass, to launchers that use them only when they are queued.
     fn hear_queued(&mut self, now: Time) {
         for application in 0..self.launchers.len() {
             let launcher = &self.launchers[application];
@@ -186,7 +188,7 @@ impl Crowd<'_, '_> {
         }
     }
 
-    /// 001: startNotify. The launcher uses its nodes by its own means, and reports that.
+    /// Starts an application (001: startNotify). The launcher uses its nodes on its own, and reports that.
     fn started(&mut self, now: Time, application: usize, grant: Grant) -> Result<(), ViewsError> {
         let launcher = &mut self.launchers[application];
         let Phase::Waits { job } = launcher.phase else { return Ok(()) };
@@ -217,7 +219,7 @@ impl Crowd<'_, '_> {
     }
 }
 
-/// 001, B.1.
+/// Returns the size of a change in bytes (001, B.1).
 fn bytes(change: &ViewChange) -> u64 {
     let occupied = change.clusters.iter().filter_map(|cluster| cluster.occupied.as_deref());
     occupied.map(|occupied| notify::cluster_bytes(occupied, change.at)).sum()

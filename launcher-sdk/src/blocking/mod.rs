@@ -1,4 +1,4 @@
-//! The client for programs without an async runtime: the same calls, each waiting until it is answered.
+//! The client for programs without an async runtime: the same calls, each blocking until the server has answered.
 
 mod launcher;
 mod negotiator;
@@ -27,10 +27,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// As [`crate::Client::connect`].
+    /// See [`crate::Client::connect`].
     ///
     /// # Errors
-    /// As [`crate::Client::connect`].
+    /// See [`crate::Client::connect`].
     ///
     /// # Panics
     /// If the system cannot create an event queue (epoll).
@@ -40,101 +40,101 @@ impl Client {
         Ok(Client { client, runtime })
     }
 
-    /// As [`crate::Client::connect_here`].
+    /// See [`crate::Client::connect_here`].
     ///
     /// # Errors
-    /// As [`crate::Client::connect_here`].
+    /// See [`crate::Client::connect_here`].
     ///
     /// # Panics
-    /// As [`Client::connect`].
+    /// See [`Client::connect`].
     pub fn connect_here() -> Result<Client, ConnectError> {
         Client::connect(&crate::find_client_dir()?)
     }
 
-    /// As [`crate::Client::submit`].
+    /// See [`crate::Client::submit`].
     ///
     /// # Errors
-    /// As [`crate::Client::submit`].
+    /// See [`crate::Client::submit`].
     pub fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
         self.runtime.block_on(self.client.submit(submission))
     }
 
-    /// As [`crate::Client::order`].
+    /// See [`crate::Client::order`].
     ///
     /// # Errors
-    /// As [`crate::Client::order`].
+    /// See [`crate::Client::order`].
     pub fn order(&self, call: Call) -> Result<JobsDone, CallError> {
         self.runtime.block_on(self.client.order(call))
     }
 
-    /// As [`crate::Client::evolve`].
+    /// See [`crate::Client::evolve`].
     ///
     /// # Errors
-    /// As [`crate::Client::evolve`].
+    /// See [`crate::Client::evolve`].
     pub fn evolve(&self, job: JobId, stages: Evolution, open: bool) -> Result<(), CallError> {
         self.runtime.block_on(self.client.evolve(job, stages, open))
     }
 
-    /// As [`crate::Client::free_nodes`].
+    /// See [`crate::Client::free_nodes`].
     ///
     /// # Errors
-    /// As [`crate::Client::free_nodes`].
+    /// See [`crate::Client::free_nodes`].
     pub fn free_nodes(&self, job: JobId, nodes: Vec<String>) -> Result<(), CallError> {
         self.runtime.block_on(self.client.free_nodes(job, nodes))
     }
 
-    /// As [`crate::Client::queue`].
+    /// See [`crate::Client::queue`].
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub fn queue(&self) -> Result<Queue, CallError> {
         self.runtime.block_on(self.client.queue())
     }
 
-    /// As [`crate::Client::queue_of`].
+    /// See [`crate::Client::queue_of`].
     ///
     /// # Errors
-    /// As [`crate::Client::queue_of`].
+    /// See [`crate::Client::queue_of`].
     pub fn queue_of(&self, filter: JobFilter) -> Result<Queue, CallError> {
         self.runtime.block_on(self.client.queue_of(filter))
     }
 
-    /// As [`crate::Client::jobs`].
+    /// See [`crate::Client::jobs`].
     ///
     /// # Errors
-    /// As [`crate::Client::jobs`].
+    /// See [`crate::Client::jobs`].
     pub fn jobs(&self, select: Select) -> Result<JobDetails, CallError> {
         self.runtime.block_on(self.client.jobs(select))
     }
 
-    /// As [`crate::Client::nodes`].
+    /// See [`crate::Client::nodes`].
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub fn nodes(&self) -> Result<NodeList, CallError> {
         self.runtime.block_on(self.client.nodes())
     }
 
-    /// As [`crate::Client::nodes_of`].
+    /// See [`crate::Client::nodes_of`].
     ///
     /// # Errors
-    /// As [`crate::Client::nodes_of`].
+    /// See [`crate::Client::nodes_of`].
     pub fn nodes_of(&self, filter: NodeFilter) -> Result<NodeList, CallError> {
         self.runtime.block_on(self.client.nodes_of(filter))
     }
 
-    /// As [`crate::Client::view`].
+    /// See [`crate::Client::view`].
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub fn view(&self, job: Option<JobId>) -> Result<ViewAnswer, CallError> {
         self.runtime.block_on(self.client.view(job))
     }
 
-    /// As [`crate::Client::history`].
+    /// See [`crate::Client::history`].
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub fn history(&self, query: HistoryQuery) -> Result<Vec<JobRecord>, CallError> {
         self.runtime.block_on(self.client.history(query))
     }
@@ -142,7 +142,7 @@ impl Client {
     /// Calls `seen` with every change of the jobs until all have ended.
     ///
     /// # Errors
-    /// As [`crate::Watch::next`].
+    /// See [`crate::Watch::next`].
     pub fn watch(&self, jobs: Vec<JobId>, mut seen: impl FnMut(JobChange)) -> Result<(), CallError> {
         self.runtime.block_on(async {
             let mut watch = self.client.watch(jobs);
@@ -156,7 +156,7 @@ impl Client {
     /// Waits until a job has ended, and returns its outcome.
     ///
     /// # Errors
-    /// As [`crate::Watch::next`].
+    /// See [`crate::Watch::next`].
     pub fn wait(&self, job: JobId) -> Result<Outcome, CallError> {
         let mut outcome = None;
         self.watch(vec![job], |change| outcome = change.outcome)?;
@@ -166,7 +166,7 @@ impl Client {
     /// Calls `seen` with a job's output and changes, from the beginning to the end.
     ///
     /// # Errors
-    /// As [`crate::Follow::next`].
+    /// See [`crate::Follow::next`].
     pub fn follow(&self, job: JobId, mut seen: impl FnMut(FollowEvent)) -> Result<(), CallError> {
         self.runtime.block_on(async {
             let mut follow = self.client.follow(job, false);

@@ -1,4 +1,4 @@
-//! Negotiating in programs without an async runtime: the same handles, each call waiting until it is done.
+//! Negotiating in programs without an async runtime: the same handles, each call blocking until it is done.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,24 +32,24 @@ pub struct Resizing {
     negotiator: Negotiator,
 }
 
-/// Nothing has happened within the time-out.
+/// No event has arrived within the time-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("nothing has happened in time")]
 pub struct TimedOut;
 
 impl Negotiator {
-    /// As [`negotiator::Negotiator::connect`].
+    /// See [`negotiator::Negotiator::connect`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::connect`].
+    /// See [`negotiator::Negotiator::connect`].
     pub fn connect() -> Result<Negotiator, ConnectError> {
         Negotiator::connect_with(JobEnvironment::read()?)
     }
 
-    /// As [`negotiator::Negotiator::connect_with`].
+    /// See [`negotiator::Negotiator::connect_with`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::connect`].
+    /// See [`negotiator::Negotiator::connect`].
     pub fn connect_with(environment: JobEnvironment) -> Result<Negotiator, ConnectError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let runtime = runtime.map_err(|error| ConnectError::System(error.to_string()))?;
@@ -61,78 +61,78 @@ impl Negotiator {
         &self.0
     }
 
-    /// As [`negotiator::Negotiator::job`].
+    /// See [`negotiator::Negotiator::job`].
     pub fn job(&self) -> JobId {
         self.0.job()
     }
 
-    /// As [`negotiator::Negotiator::run`].
+    /// See [`negotiator::Negotiator::run`].
     pub fn run(&self) -> Run {
         self.0.run()
     }
 
-    /// As [`negotiator::Negotiator::now`].
+    /// See [`negotiator::Negotiator::now`].
     pub fn now(&self) -> Time {
         self.0.now()
     }
 
-    /// As [`negotiator::Negotiator::is_connected`].
+    /// See [`negotiator::Negotiator::is_connected`].
     pub fn is_connected(&self) -> bool {
         self.0.is_connected()
     }
 
-    /// As [`negotiator::Negotiator::holding`].
+    /// See [`negotiator::Negotiator::holding`].
     pub fn holding(&self) -> Holding {
         self.0.holding()
     }
 
-    /// As [`negotiator::Negotiator::nodes`].
+    /// See [`negotiator::Negotiator::nodes`].
     pub fn nodes(&self) -> Vec<HeldNode> {
         self.0.nodes()
     }
 
-    /// As [`negotiator::Negotiator::write_hostfile`].
+    /// See [`negotiator::Negotiator::write_hostfile`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::write_hostfile`].
+    /// See [`negotiator::Negotiator::write_hostfile`].
     pub fn write_hostfile(&self, path: impl AsRef<Path>, style: HostfileStyle) -> Result<(), NegotiatorError> {
         self.0.write_hostfile(path, style)
     }
 
-    /// As [`negotiator::Negotiator::declare`].
+    /// See [`negotiator::Negotiator::declare`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::declare`].
+    /// See [`negotiator::Negotiator::declare`].
     pub fn declare(&self, limits: Limits) -> Result<(), NegotiatorError> {
         self.wait(self.0.declare(limits))
     }
 
-    /// As [`negotiator::Negotiator::free`].
+    /// See [`negotiator::Negotiator::free`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::free`].
+    /// See [`negotiator::Negotiator::free`].
     pub fn free<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         self.wait(self.0.free(nodes))
     }
 
-    /// As [`negotiator::Negotiator::answer_with`].
+    /// See [`negotiator::Negotiator::answer_with`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::answer_with`].
+    /// See [`negotiator::Negotiator::answer_with`].
     pub fn answer_with(&self, policy: impl Into<Option<Policy>>) -> Result<(), NegotiatorError> {
         self.wait(self.0.answer_with(policy))
     }
 
-    /// As [`negotiator::Negotiator::request`].
+    /// See [`negotiator::Negotiator::request`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::request`].
+    /// See [`negotiator::Negotiator::request`].
     pub fn request(&self, want: Want) -> Result<Negotiation, NegotiatorError> {
         let negotiation = self.wait(self.0.request(want))?;
         Ok(Negotiation { negotiation, negotiator: self.clone() })
     }
 
-    /// As [`negotiator::Negotiator::negotiation`].
+    /// See [`negotiator::Negotiator::negotiation`].
     pub fn negotiation(&self, id: NegotiationId) -> Negotiation {
         Negotiation { negotiation: self.0.negotiation(id), negotiator: self.clone() }
     }
@@ -150,15 +150,15 @@ impl Negotiator {
         self.wait(async { tokio::time::timeout(span, self.0.next_event()).await.map_err(|_| TimedOut) })
     }
 
-    /// As [`negotiator::Negotiator::poll_event`].
+    /// See [`negotiator::Negotiator::poll_event`].
     pub fn poll_event(&self) -> Option<Event> {
         self.0.poll_event()
     }
 
-    /// As [`negotiator::Negotiator::call_back`].
+    /// See [`negotiator::Negotiator::call_back`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiator::call_back`].
+    /// See [`negotiator::Negotiator::call_back`].
     pub fn call_back(&self, callback: impl FnMut(Event) + Send + 'static) -> std::io::Result<()> {
         self.0.call_back(callback)
     }
@@ -170,84 +170,84 @@ impl Negotiator {
 }
 
 impl Negotiation {
-    /// As [`negotiator::Negotiation::id`].
+    /// See [`negotiator::Negotiation::id`].
     pub fn id(&self) -> NegotiationId {
         self.negotiation.id()
     }
 
-    /// As [`negotiator::Negotiation::phase`].
+    /// See [`negotiator::Negotiation::phase`].
     pub fn phase(&self) -> Option<Phase> {
         self.negotiation.phase()
     }
 
-    /// As [`negotiator::Negotiation::accept`].
+    /// See [`negotiator::Negotiation::accept`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::accept`].
+    /// See [`negotiator::Negotiation::accept`].
     pub fn accept(&self) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.accept())
     }
 
-    /// As [`negotiator::Negotiation::counter`].
+    /// See [`negotiator::Negotiation::counter`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::counter`].
+    /// See [`negotiator::Negotiation::counter`].
     pub fn counter(&self, items: Vec<Item>) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.counter(items))
     }
 
-    /// As [`negotiator::Negotiation::reject`].
+    /// See [`negotiator::Negotiation::reject`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::reject`].
+    /// See [`negotiator::Negotiation::reject`].
     pub fn reject(&self, reason: Reason) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.reject(reason))
     }
 
-    /// As [`negotiator::Negotiation::withdraw`].
+    /// See [`negotiator::Negotiation::withdraw`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::withdraw`].
+    /// See [`negotiator::Negotiation::withdraw`].
     pub fn withdraw(&self) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.withdraw())
     }
 
-    /// As [`negotiator::Negotiation::release`].
+    /// See [`negotiator::Negotiation::release`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::release`].
+    /// See [`negotiator::Negotiation::release`].
     pub fn release<S: AsRef<str>>(&self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.release(nodes))
     }
 
-    /// As [`negotiator::Negotiation::release_last`].
+    /// See [`negotiator::Negotiation::release_last`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::release`].
+    /// See [`negotiator::Negotiation::release`].
     pub fn release_last(&self) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.release_last())
     }
 
-    /// As [`negotiator::Negotiation::fail`].
+    /// See [`negotiator::Negotiation::fail`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::fail`].
+    /// See [`negotiator::Negotiation::fail`].
     pub fn fail(&self) -> Result<(), NegotiatorError> {
         self.negotiator.wait(self.negotiation.fail())
     }
 
-    /// As [`negotiator::Negotiation::settled`].
+    /// See [`negotiator::Negotiation::settled`].
     ///
     /// # Errors
-    /// As [`negotiator::Negotiation::settled`].
+    /// See [`negotiator::Negotiation::settled`].
     pub fn settled(&self) -> Result<Settled, NegotiatorError> {
         self.negotiator.wait(self.negotiation.settled())
     }
 
-    /// As [`negotiator::Negotiation::settled`], with a time-out.
+    /// Like [`negotiator::Negotiation::settled`], with a time-out.
     ///
     /// # Errors
-    /// `Ok(Err(TimedOut))` if it is not over in time; else as [`negotiator::Negotiation::settled`].
+    /// `Ok(Err(TimedOut))` if it is not over in time. Otherwise see [`negotiator::Negotiation::settled`].
     pub fn settled_within(&self, span: Duration) -> Result<Result<Settled, TimedOut>, NegotiatorError> {
         let waited = self.negotiator.wait(async { tokio::time::timeout(span, self.negotiation.settled()).await });
         match waited {
@@ -258,45 +258,45 @@ impl Negotiation {
 }
 
 impl Resizing {
-    /// As [`negotiator::Resizing::within`].
+    /// See [`negotiator::Resizing::within`].
     ///
     /// # Errors
-    /// As [`negotiator::Resizing::within`].
+    /// See [`negotiator::Resizing::within`].
     pub fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
         let resizing = negotiator.wait(negotiator::Resizing::within(&negotiator.0, limits))?;
         Ok(Resizing { resizing, negotiator: negotiator.clone() })
     }
 
-    /// As [`negotiator::Resizing::breakpoint`].
+    /// See [`negotiator::Resizing::breakpoint`].
     ///
     /// # Errors
-    /// As [`negotiator::Resizing::breakpoint`].
+    /// See [`negotiator::Resizing::breakpoint`].
     pub fn breakpoint(&mut self) -> Result<Option<Change>, NegotiatorError> {
         let Resizing { resizing, negotiator } = self;
         negotiator.wait(resizing.breakpoint())
     }
 
-    /// As [`negotiator::Resizing::next_change`].
+    /// See [`negotiator::Resizing::next_change`].
     ///
     /// # Errors
-    /// As [`negotiator::Resizing::breakpoint`].
+    /// See [`negotiator::Resizing::breakpoint`].
     pub fn next_change(&mut self) -> Result<Change, NegotiatorError> {
         let Resizing { resizing, negotiator } = self;
         negotiator.wait(resizing.next_change())
     }
 
-    /// As [`Leave::done`].
+    /// See [`Leave::done`].
     ///
     /// # Errors
-    /// As [`Leave::done`].
+    /// See [`Leave::done`].
     pub fn left(&self, leave: Leave) -> Result<(), NegotiatorError> {
         self.negotiator.wait(leave.done())
     }
 
-    /// As [`Leave::done_with`].
+    /// See [`Leave::done_with`].
     ///
     /// # Errors
-    /// As [`Leave::done_with`].
+    /// See [`Leave::done_with`].
     pub fn left_with<S: AsRef<str>>(
         &self,
         leave: Leave,
@@ -305,7 +305,7 @@ impl Resizing {
         self.negotiator.wait(leave.done_with(nodes))
     }
 
-    /// The negotiator, to request something, or to write a hostfile.
+    /// Returns the negotiator, to request something, or to write a hostfile.
     pub fn negotiator(&self) -> &Negotiator {
         &self.negotiator
     }

@@ -29,9 +29,9 @@ pub enum FollowEvent {
         /// What was written.
         bytes: Vec<u8>,
     },
-    /// The job's state has changed. A higher run number means that it was started again and its output begins anew.
+    /// The job's state has changed. A higher run number means that it was restarted, and its output begins anew.
     Change(JobChange),
-    /// Some output is lost: what was received is not all that the job has written.
+    /// Some output is lost: the output received is not complete.
     Missing(Missing),
     /// The job has ended, and a node with some of its output is not connected; the server waits for that node.
     Away {
@@ -42,12 +42,12 @@ pub enum FollowEvent {
     },
 }
 
-/// A followed job. Dropping it stops the following; the job goes on.
+/// A followed job. Dropping it stops following; the job goes on.
 #[derive(Debug)]
 pub struct Follow {
-    /// Full: nothing more is read from the server, and QUIC slows it down.
+    /// When full, nothing more is read from the server, and QUIC's flow control slows it down.
     events: mpsc::Receiver<Result<FollowEvent, CallError>>,
-    /// Full: [`InputSender::send`] waits, and with it the producer of the input.
+    /// When full, [`InputSender::send`] waits, and with it the producer of the input.
     input: mpsc::Sender<Input>,
 }
 
@@ -70,31 +70,31 @@ impl Follow {
     /// Waits for the next event; `None` once the job has ended and all of its output was returned. Cancel safe.
     ///
     /// # Errors
-    /// The job cannot be followed, or the server is away for too long; nothing comes after an error.
+    /// The job cannot be followed, or the server is unreachable for too long. Nothing comes after an error.
     pub async fn next(&mut self) -> Result<Option<FollowEvent>, CallError> {
         self.events.recv().await.transpose()
     }
 
-    /// Returns a handle that feeds the job's task 0, for use while [`Follow::next`] waits.
+    /// Returns a handle that feeds the job's task 0; it can be used while [`Follow::next`] waits.
     pub fn input(&self) -> InputSender {
         InputSender(self.input.clone())
     }
 }
 
-/// Feeds the standard input of a followed job. Input waits here until the job has its nodes; what is in flight when a
-/// link breaks after that may be lost, but never the end of the input.
+/// Feeds the standard input of a followed job. Input is held here until the job has its nodes. If a link breaks later,
+/// input in flight may be lost, but never the end of the input.
 #[derive(Clone, Debug)]
 pub struct InputSender(mpsc::Sender<Input>);
 
 impl InputSender {
-    /// Sends bytes; waits while the job does not read. `false` once nothing reads the input any more.
+    /// Sends bytes; waits while the job does not read. Returns `false` once nothing reads the input any more.
     pub async fn send(&self, bytes: Vec<u8>) -> bool {
         self.0.send(Input { bytes, eof: false }).await.is_ok()
     }
 
     /// Ends the input.
     pub async fn end(&self) {
-        // A job that is gone has no input to end.
+        // A job that has ended has no input to close.
         let _ = self.0.send(Input::END).await;
     }
 }
@@ -104,7 +104,7 @@ struct Inputs {
     queue: mpsc::Receiver<Input>,
     /// Whether the caller sends input.
     is_wanted: bool,
-    /// The caller has ended it, and a server was told.
+    /// The caller has ended the input, and a server was told so.
     has_ended: bool,
 }
 
@@ -113,9 +113,9 @@ struct Inputs {
 struct Position {
     job: JobId,
     run: Option<Run>,
-    /// By task and stream: the node that it was last seen on, and how many bytes were received. Nodes may change their numbers.
+    /// By task and stream: the node where it was last seen, and the bytes received. Nodes may change their numbers.
     offsets: BTreeMap<(u32, Stream), (u32, u64)>,
-    /// The job's present nodes, and (`open`) all nodes from which more output may come: a restarted server does not know which
+    /// The job's current nodes, and (`open`) all nodes from which more output may come: a restarted server does not know which
     /// nodes have left the job.
     present: BTreeSet<String>,
     open: BTreeSet<String>,
@@ -150,7 +150,7 @@ impl Position {
         Some(FollowEvent::Output { node_idx, task, stream, bytes })
     }
 
-    /// Takes over a change; another run's output begins at offset 0.
+    /// Applies a state change; the output of another run begins at offset 0.
     fn apply(&mut self, change: &JobChange) {
         if self.run != Some(change.run) {
             if self.run.is_some() {
@@ -167,12 +167,13 @@ impl Position {
         }
     }
 
-    /// Notes that nothing more comes from a node. `false` if the node's output was complete already, so that nothing is missing.
+    /// Records that nothing more comes from a node. Returns `false` if its output was complete, so that nothing is
+    /// missing.
     fn close_node(&mut self, missing: &Missing) -> bool {
         self.open.remove(&missing.node)
     }
 
-    /// Takes the nodes of which the server reported neither the end of their output nor a loss, as missing.
+    /// Takes the nodes for which the server reported neither the end of the output nor a loss, as missing.
     fn take_unreported(&mut self) -> Vec<Missing> {
         let reason = "it had left the job when the server was restarted";
         let missing = |node| Missing { node, reason: reason.to_owned(), from: Vec::new(), is_unknown: false };
@@ -219,12 +220,12 @@ impl Follower {
             let ended = self.receive(receiver, &has_nodes).await;
             if let Some(feeder) = feeder {
                 feeder.abort();
-                // It holds the lock of the inputs until it has really ended.
+                // The task holds the lock of the inputs until it has ended.
                 let _ = feeder.await;
             }
             match ended? {
                 Ended::Complete | Ended::Dropped => return Ok(()),
-                // No busy loop with a server that drops us each time.
+                // Back off, so as not to loop against a server that drops the client each time.
                 Ended::Broken { received_any: false } => self.client.pause(backoff.delay()).await,
                 Ended::Broken { received_any: true } => backoff.reset(),
             }
@@ -282,20 +283,20 @@ impl Follower {
     }
 }
 
-/// Does the error mean that the server violates the protocol? A killed server cuts its channels short, which does not count.
+/// Returns whether the error is a violation of the protocol. A killed server truncates its channels; that is none.
 pub(crate) fn is_protocol_error(error: &LinkError) -> bool {
     error.is_violation() && !matches!(error, LinkError::CutShort | LinkError::Silent)
 }
 
-/// Refusals after which to ask again: we were too slow, the server is about to be restarted, or it cannot write the history
-/// now.
+/// Returns whether to retry after this refusal: we were too slow, the server is about to restart, or it cannot write
+/// the history now.
 pub(crate) fn is_transient(refused: &Refused) -> bool {
     matches!(refused.kind.as_str(), "too_slow" | "stopping" | "history_behind")
 }
 
-/// Sends input until it ends. A task of its own: a job that does not read its input must not block its output.
+/// Sends input until it ends. Runs as its own task: a job that does not read its input must not block its output.
 ///
-/// Nothing is sent before the job has nodes: until then input would lie in the server's memory, and be lost with it.
+/// Sends nothing before the job has nodes: until then input would only lie in the server's memory, and be lost with it.
 async fn feed(mut sender: Sender, inputs: Arc<Mutex<Inputs>>, mut placed: watch::Receiver<bool>) {
     if placed.wait_for(|has_nodes| *has_nodes).await.is_err() {
         return;
@@ -305,19 +306,20 @@ async fn feed(mut sender: Sender, inputs: Arc<Mutex<Inputs>>, mut placed: watch:
         && let Some(input) = inputs.queue.recv().await
     {
         inputs.has_ended = input.eof;
-        // Input in flight when the link breaks may or may not have arrived, and must not arrive twice: it is not repeated.
+        // Input in flight when the link breaks may have arrived or not. It must not arrive twice, so it is not
+        // repeated.
         if !input.eof && sender.send(&input).await.is_err() {
             return;
         }
     }
-    // The end may come twice: it is repeated over each link.
+    // The end of the input is idempotent: it is repeated over each link.
     if inputs.has_ended && sender.send(&Input::END).await.is_err() {
         return;
     }
     sender.finish();
 }
 
-/// How long a follower waits for a lost server: it may be restarted, upgraded or moved.
+/// How long a follower waits for an unreachable server: it may be restarted, upgraded or moved.
 pub(crate) const RECONNECT_PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

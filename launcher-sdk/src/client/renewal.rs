@@ -1,4 +1,4 @@
-//! Keeps a client's certificate valid while it is in use: renews it, and takes over what other processes have renewed.
+//! Keeps a client's certificate valid while it is in use: renews it, and adopts what other processes have renewed.
 
 #[cfg(test)]
 mod tests;
@@ -22,18 +22,18 @@ impl Client {
     /// Gets a new certificate for a new key, and saves both in the client directory.
     ///
     /// # Errors
-    /// As every call, and if the directory cannot be written: then the old ones stay.
+    /// See [`CallError`]. If the directory cannot be written, the old key and certificate stay.
     pub async fn renew(&self) -> Result<Credentials, CallError> {
         self.renew_within(RENEWAL_PATIENCE).await
     }
 
-    /// Renews a user's certificate when it is due. A certificate that cannot be renewed or saved now is still valid for a
-    /// while.
+    /// Renews a user's certificate when it is due. If that fails, the old certificate is still valid for a while.
     pub(super) async fn renew_if_due(&self, link: &Link) {
         let credentials = self.credentials();
         let is_person = matches!(self.identity().role, Role::User | Role::Admin);
         let is_due = until_renewal(&credentials).is_zero() || link.wants_renewal(&credentials);
-        // Only its owner renews it: files of root would lock the owner out, and a shared certificate is not the user's own.
+        // Only the owner of the files renews: files of root would lock the owner out, and a shared certificate is not
+        // the user's own.
         let uid = |path: &Path| std::fs::metadata(path).ok().map(|found| found.uid());
         let is_ours = || uid(Path::new("/proc/self")).is_some_and(|own| uid(&self.0.dir.join("key.pem")) == Some(own));
         if is_person && is_due && is_ours() {
@@ -41,7 +41,8 @@ impl Client {
         }
     }
 
-    /// Waits at most for `patience` while another process renews them, and then uses what that process saved.
+    /// Waits for at most `patience` while another process renews the credentials, and then uses what that process
+    /// saved.
     async fn renew_within(&self, patience: Duration) -> Result<Credentials, CallError> {
         let of_dir = |source| ConnectError::Dir(DirError::Credentials { dir: self.0.dir.clone(), source });
         let begun = Instant::now();
@@ -68,7 +69,7 @@ impl Client {
         Ok(credentials)
     }
 
-    /// Uses these credentials from now on.
+    /// Switches to these credentials.
     fn rotate(&self, credentials: &Credentials) -> Result<(), ConnectError> {
         if let Some(endpoint) = self.0.endpoint.get() {
             endpoint.rotate(credentials)?;
@@ -77,7 +78,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes over the credentials that another process has saved in the client directory, for `endpoint`, too. Returns
+    /// Adopts the credentials that another process has saved in the client directory, for `endpoint`, too. Returns
     /// whether `endpoint` had others.
     pub(super) fn take_over(&self, endpoint: &Endpoint) -> bool {
         let own = self.credentials();
@@ -92,13 +93,13 @@ impl Client {
     }
 }
 
-/// Other CAs count, too: they are saved before the certificate.
+/// Returns whether `a` and `b` differ in the certificate or in the CAs, which are saved before the certificate.
 fn is_other(a: &Credentials, b: &Credentials) -> bool {
     a.serial() != b.serial() || a.authorities() != b.authorities()
 }
 
-/// Renews the certificate of a client when it is due, and after each reconnection if the server says so: a program that
-/// waits for days makes no call that would do it. Ends with the client.
+/// Renews the certificate of a client when it is due, and after each reconnection if the server asks for it: a program
+/// that waits for days makes no call that would do so. Ends with the client.
 pub(super) async fn keep_renewed(client: Weak<Inner>, mut reconnections: mpsc::Receiver<()>) {
     loop {
         let due = match client.upgrade().map(Client) {
@@ -110,14 +111,14 @@ pub(super) async fn keep_renewed(client: Weak<Inner>, mut reconnections: mpsc::R
             () = tokio::time::sleep(due) => true,
         };
         let Some(client) = client.upgrade().map(Client).filter(|_| is_in_use) else { return };
-        // Without a link, the next reconnection is early enough.
+        // Without a link, the next reconnection checks again, which is early enough.
         if let Some(link) = client.any_link().await {
             client.renew_if_due(&link).await;
         }
     }
 }
 
-/// Returns the time until renewal: a third of the certificate's life is left in case the server is away.
+/// Returns the time until renewal, which leaves a third of the certificate's life in case the server is unreachable.
 fn until_renewal(credentials: &Credentials) -> Duration {
     let life = credentials.expires().since(credentials.issued()).to_std();
     let issued = Duration::from_millis(u64::try_from(credentials.issued().as_millis()).unwrap_or(0));

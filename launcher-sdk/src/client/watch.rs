@@ -12,10 +12,11 @@ use super::Client;
 use super::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
 use crate::error::CallError;
 
-/// State changes of jobs, until all of them have ended. Dropping it stops the watching.
+/// State changes of jobs, until all of them have ended. Dropping it stops watching.
 #[derive(Debug)]
 pub struct Watch {
-    /// Full: nothing more is read from the server, which drops a watcher that lags too far; then we ask again.
+    /// When full, nothing more is read from the server, which drops a watcher that lags too far behind; then we ask
+    /// again.
     changes: mpsc::Receiver<Result<JobChange, CallError>>,
 }
 
@@ -37,17 +38,17 @@ impl Watch {
         Watch { changes }
     }
 
-    /// Waits for the next change: first the present state of each job, then its changes. `None` once all jobs have ended.
+    /// Waits for the next change: first the current state of each job, then its changes. `None` once all jobs have ended.
     /// Cancel safe.
     ///
     /// # Errors
-    /// A job does not exist, or the server is away for too long; nothing comes after an error.
+    /// A job does not exist, or the server is unreachable for too long. Nothing comes after an error.
     pub async fn next(&mut self) -> Result<Option<JobChange>, CallError> {
         self.changes.recv().await.transpose()
     }
 }
 
-/// Has this job ended for those who wait for it? Its ghost may still be there.
+/// Returns whether the job has ended for its watchers; its ghost may still exist.
 pub(crate) fn has_ended(change: &JobChange) -> bool {
     match change.state {
         JobState::Ghost | JobState::Finished => true,
@@ -60,7 +61,7 @@ pub(crate) fn has_ended(change: &JobChange) -> bool {
     }
 }
 
-/// A server whose disk is full refuses who asks for an ended job until there is space.
+/// How long to retry refusals: a server whose disk is full refuses queries for an ended job until there is space.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The most jobs that the server watches for one client at a time.
@@ -71,7 +72,7 @@ struct Watcher {
     open: BTreeSet<JobId>,
     /// The last reported state of each job, so that it is not reported again after a reconnection.
     last: BTreeMap<JobId, (Run, JobState)>,
-    /// For how long a refusal that may pass is not told.
+    /// How long a temporary refusal is retried before it is reported.
     patience: Duration,
     sender: mpsc::Sender<Result<JobChange, CallError>>,
 }
@@ -82,7 +83,7 @@ impl Watcher {
         let mut refused_since = None;
         while !self.open.is_empty() && !self.sender.is_closed() {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
-            // The rest is watched once these have ended.
+            // The other jobs are watched once these have ended.
             let jobs = self.open.iter().take(MAX_JOBS).copied().collect();
             let Ok(mut channel) = link.open().await else { continue };
             if channel.send(&ClientRequest::Watch(rms_wire::Watch { jobs })).await.is_err() {
@@ -107,7 +108,7 @@ impl Watcher {
                         break false;
                     }
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
-                    // Output was not asked for.
+                    // Output was not requested.
                     Ok(Some(
                         Followed::Chunk(_) | Followed::Missing(_) | Followed::Away { .. } | Followed::Whole { .. },
                     )) => {}
@@ -120,8 +121,8 @@ impl Watcher {
                 // The server does not know the remaining jobs; asking again would not help.
                 return Ok(());
             }
-            // The server has dropped us, or the link broke: ask again for the jobs that are still open, but not in a
-            // busy loop with a server that drops us each time.
+            // The server has dropped us, or the link broke: ask again for the jobs that are still open. Back off if the
+            // server drops us each time.
             if received_any {
                 backoff.reset();
                 refused_since = None;
@@ -139,7 +140,7 @@ impl Watcher {
             self.open.remove(&change.job);
         }
         if is_news {
-            // The receiver may have been dropped; the loop notices.
+            // The receiver may have been dropped; the loop notices that.
             let _ = self.sender.send(Ok(change)).await;
         }
     }
@@ -167,7 +168,8 @@ mod tests {
         key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
     }
 
-    /// Serves the user ann, whose directory this is; `answer` gets the channel of each call, with their number before.
+    /// Serves the user ann, who owns this directory; `answer` gets the channel of each call and the number of earlier
+    /// calls.
     fn serve<A: Future<Output = ()> + Send>(
         dir: &Path,
         answer: impl Fn(usize, Link, Channel) -> A + Send + 'static,
@@ -193,7 +195,7 @@ mod tests {
         address
     }
 
-    /// A server that accepts each connection and dies before it answers, several times: the delays must not add up.
+    /// A server that accepts the connection and dies before it answers, several times: the delays must not add up.
     #[tokio::test]
     async fn who_watches_is_back_soon_however_often_the_server_died() {
         const DEATHS: usize = 8;
@@ -213,7 +215,7 @@ mod tests {
         });
         let client = Client::connect_as(dir.path(), &address.to_string()).await.expect("it serves");
         let mut watch = client.watch(vec![job]);
-        // With delays up to ten seconds it takes some fifteen.
+        // With delays up to ten seconds it would take some fifteen.
         let told = tokio::time::timeout(Duration::from_secs(9), watch.next()).await.expect("soon");
         assert_eq!(told.expect("a change").expect("no error").job, job);
     }

@@ -21,7 +21,7 @@ use crate::client::Client;
 use crate::client::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
 use crate::error::{CallError, ConnectError};
 
-/// An algorithm that chooses what an application asks for (001, §5.2), and decides how to use the granted nodes.
+/// An algorithm that chooses what an application requests (001, §5.2) and decides how to use the granted nodes.
 ///
 /// ```
 /// use launcher_sdk::launcher::{Action, Launcher, Program, Seen, Start};
@@ -79,8 +79,8 @@ pub trait Launcher {
         Choice::Now(self.on_view(seen).map(Wanted::from))
     }
 
-    /// Called when the server refuses a request; `Ok` waits for the next view. By default every refusal ends [`run`] with
-    /// [`LauncherError::Refused`], and the application is withdrawn.
+    /// Called when the server refuses a request; `Ok` waits for the next view. By default every refusal ends [`run`]
+    /// with [`LauncherError::Refused`], and the application is withdrawn.
     ///
     /// # Errors
     /// The refusal, to end the application.
@@ -88,14 +88,14 @@ pub trait Launcher {
         Err(refused)
     }
 
-    /// Called when the application has got its nodes; says what to do with them.
+    /// Called when the application has its nodes. Returns what to do with them.
     fn on_start(&mut self, start: &Start) -> Action;
 
     /// Called when the application has ended.
     fn on_end(&mut self, _outcome: &Outcome) {}
 }
 
-/// What an application is to ask for.
+/// The choice of an application's request.
 pub enum Choice {
     /// This request; `None` keeps the current one.
     Now(Option<Wanted>),
@@ -103,7 +103,7 @@ pub enum Choice {
     Compute(Computing),
 }
 
-/// A computation of a request; it runs on a thread of its own.
+/// A computation of a request, which runs on a thread of its own.
 pub type Computing = Box<dyn FnOnce() -> Option<Wanted> + Send>;
 
 impl Choice {
@@ -134,12 +134,12 @@ pub struct Start {
 }
 
 impl Start {
-    /// The nodes as a hostfile of mpirun: one line per node, `name slots=cpus`.
+    /// Returns the nodes as a hostfile for mpirun: one line per node, `name slots=cpus`.
     pub fn hostfile(&self) -> String {
         self.grant.nodes.iter().map(|node| format!("{} slots={}\n", node.name, node.cpus.max(1))).collect()
     }
 
-    /// The names of the nodes, separated by commas.
+    /// Returns the names of the nodes, separated by commas.
     pub fn node_list(&self) -> String {
         let names: Vec<&str> = self.grant.nodes.iter().map(|node| node.name.as_str()).collect();
         names.join(",")
@@ -148,9 +148,9 @@ impl Start {
 
 /// What to do with granted nodes.
 pub enum Action {
-    /// Let the server start processes there; the application ends with them.
+    /// Let the server start processes there; the application ends when they have ended.
     Launch(Box<Launchable>),
-    /// Use the nodes by own means until this future is done; its value is the exit code. The future is dropped if the
+    /// Use the nodes by own means until this future completes; its value is the exit code. The future is dropped if the
     /// application is ended from outside (its wall time is over, it was cancelled).
     Use(Using),
     /// Give the nodes back; the application ends with this exit code.
@@ -174,8 +174,9 @@ impl Action {
         Action::Use(Box::pin(work))
     }
 
-    /// Returns [`Action::Use`] of a command that runs on the launcher's machine, like `mpirun` or `ssh`. It is killed when the
-    /// application is ended from outside. A command that is ended by a signal, or cannot be executed, has exit code 127.
+    /// Returns [`Action::Use`] of a command that runs on the launcher's machine, like `mpirun` or `ssh`. It is killed
+    /// if the application is ended from outside. A command that dies of a signal, or cannot be executed, counts as exit
+    /// code 127.
     pub fn command(command: std::process::Command) -> Action {
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(true);
@@ -196,7 +197,7 @@ impl fmt::Debug for Action {
     }
 }
 
-/// Why a launcher stopped before its application's end.
+/// Why a launcher stopped before the end of its application.
 #[derive(Debug, Error)]
 pub enum LauncherError {
     /// The server refuses the subscription, a request or a launch. The application was withdrawn.
@@ -208,10 +209,10 @@ pub enum LauncherError {
     /// The application has ended, and its outcome is no longer in the server's history.
     #[error("application {0} has ended, and its history is gone")]
     Forgotten(JobId),
-    /// The server denies access, or is away for too long.
+    /// The server denies access, or is unreachable for too long.
     #[error(transparent)]
     Call(CallError),
-    /// The thread for the computation of a request cannot be started.
+    /// The thread that computes a request cannot be started.
     #[error("cannot start a thread for the computation of a request")]
     Thread(#[source] std::io::Error),
 }
@@ -225,8 +226,8 @@ impl From<CallError> for LauncherError {
     }
 }
 
-/// Subscribes an application and drives it to its end. When the connection breaks it attaches again, for ten minutes at
-/// most; the server ends the application after its own `launcher_grace`. Dropping the future leaves the application
+/// Subscribes an application and drives it to its end. When the connection breaks, it attaches again for up to ten
+/// minutes; the server ends the application after its own `launcher_grace`. Dropping the future leaves the application
 /// without a launcher.
 ///
 /// # Errors
@@ -241,7 +242,7 @@ pub async fn run(
     Driver::new(client, launcher, session, false).run().await
 }
 
-/// Attaches to an application that another process of the launcher has subscribed, and drives it to its end.
+/// Attaches to an application that another process of the launcher subscribed, and drives it to its end.
 ///
 /// # Errors
 /// See [`LauncherError`].
@@ -257,15 +258,15 @@ pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -
     }
 }
 
-/// The refusal of a call that comes too late: a request after the start, a second answer to a start, a call for a ghost.
+/// The kind of refusal of a late call: a request after the start, a second answer to a start, a call for a ghost.
 const WRONG_STATE: &str = "wrong_state";
 
-/// The refusal of too many calls in a second.
+/// The kind of refusal of a call above the rate limit.
 const RATE_LIMIT: &str = "rate_limit";
-/// After this pause, a new second has begun.
+/// How long to wait after a call above the rate limit; by then a new second has begun.
 const RATE_LIMIT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Has the application ended, but for its ghost at most?
+/// Returns whether the application has ended; its ghost may still exist.
 fn has_ended(refused: &Refused) -> bool {
     refused.kind == "no_such_job" || refused.kind == WRONG_STATE
 }
@@ -307,7 +308,8 @@ struct Computation {
 impl Computation {
     fn start(version: u64, computing: Computing) -> std::io::Result<Computation> {
         let (sender, request) = oneshot::channel();
-        // The thread is not joined: a computation whose result is not needed any more must not keep the program from ending.
+        // The thread is not joined: a computation whose result is not needed any more must not delay the end of the
+        // program.
         std::thread::Builder::new().name("launcher computes".to_owned()).spawn(move || {
             // The receiver is gone if the application has started.
             let _ = sender.send(computing());
@@ -316,7 +318,7 @@ impl Computation {
     }
 }
 
-/// Waits for the result of the computation; forever if there is none. Cancel safe.
+/// Waits for the result of the computation, or forever if there is none. Cancel safe.
 async fn computed(computing: &mut Option<Computation>) -> Option<Wanted> {
     match computing {
         Some(computed) => (&mut computed.request).await.expect("the computation of a request has panicked"),
@@ -324,7 +326,7 @@ async fn computed(computing: &mut Option<Computation>) -> Option<Wanted> {
     }
 }
 
-/// Waits until the launcher's own work is done; forever if there is none. Cancel safe.
+/// Waits until the launcher's own work is done, or forever if there is none. Cancel safe.
 async fn used(using: &mut Option<Using>) -> i32 {
     match using {
         Some(using) => using.await,
@@ -398,7 +400,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
 
     /// Serves the application until its end, or until the connection breaks.
     async fn serve_session(&mut self) -> Result<Outcome, LauncherError> {
-        // What could not be sent because the connection broke or there were too many calls.
+        // Send what failed earlier because the connection broke or the rate limit was reached.
         self.send_finish().await?;
         self.answer_start().await?;
         if self.session.view().version > 0 {
@@ -465,7 +467,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
         }
     }
 
-    /// Sends a request that was computed from a version of the view, unless the server has it already.
+    /// Sends a request that was computed from this version of the view, unless the server has it already.
     async fn send_request(&mut self, version: u64, wanted: Option<Wanted>) -> Result<(), LauncherError> {
         if self.started.is_some() || self.finish.is_some() {
             return Ok(());
@@ -474,7 +476,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
         let tag = self.next_tag();
         match self.session.request_seen(tag, version, wanted.clone()).await {
             Ok(()) => self.requested = Some(wanted),
-            // The application has started meanwhile, with the request before: that event is on its way.
+            // The application has started meanwhile, with the previous request: that event is on its way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => {}
             Err(CallError::Refused(refused)) if refused.kind == RATE_LIMIT => return Err(refused.into()),
             Err(CallError::Refused(refused)) => self.launcher.on_refused(&wanted.request, refused)?,
@@ -490,13 +492,13 @@ impl<'a, L: Launcher> Driver<'a, L> {
     async fn started(&mut self, grant: Grant) -> Result<(), LauncherError> {
         let known = self.started.as_ref().filter(|granted| (granted.tag, granted.run) == (grant.tag, grant.run));
         if known.is_some_and(|granted| granted.is_answered) || self.finish.is_some() {
-            // Repeated by the server after the connection broke.
+            // The server repeats the start after the connection broke.
             return Ok(());
         }
         self.computing = None;
         if known.is_none() {
             let (tag, run) = (grant.tag, grant.run);
-            // A launcher that attaches to a started application is told of the start and gets no view.
+            // A launcher that attaches to a started application receives the start but no view.
             let is_resumed = self.is_resumed && self.session.view().version == 0;
             let answer = match self.launcher.on_start(&Start { grant, is_resumed }) {
                 Action::Launch(launch) => StartAnswer::Launch(launch),
@@ -524,7 +526,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
         };
         match answered {
             Ok(()) => granted.is_answered = true,
-            // The server received an earlier launch or accept, over a connection that broke before its answer.
+            // The server received an earlier launch or accept, over a connection that broke before the answer arrived.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => granted.is_answered = true,
             Err(error) => return Err(error.into()),
         }
@@ -540,10 +542,10 @@ impl<'a, L: Launcher> Driver<'a, L> {
         }
     }
 
-    /// Ends an application that cannot go on, so that it does not wait for its time-outs.
+    /// Ends an application that cannot go on, so that it does not linger until its time-outs.
     async fn withdraw(&mut self) {
         let tag = self.started.as_ref().map_or(self.last_tag, |granted| granted.tag);
-        // If this gets lost, the server ends the application for its lost launcher.
+        // If the call is lost, the server ends the application because its launcher is lost.
         let _ = self.session.finish(tag, 1).await;
     }
 
@@ -551,7 +553,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
     async fn reattach(&mut self) -> Result<Option<Outcome>, LauncherError> {
         let begun = std::time::Instant::now();
         loop {
-            // No busy loop with a server that drops us each time.
+            // Back off, so as not to loop against a server that drops us each time.
             self.client.pause(self.backoff.delay()).await;
             match Session::attach(self.client, self.job).await {
                 Ok(session) => {
@@ -573,7 +575,7 @@ impl<'a, L: Launcher> Driver<'a, L> {
         }
     }
 
-    /// Returns the next tag. Tags also grow over restarts of the launcher, unless its clock is set back.
+    /// Returns the next tag. Tags grow over restarts of the launcher, too, unless its clock is set back.
     fn next_tag(&mut self) -> Tag {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -588,7 +590,7 @@ enum Next {
     Computed(Option<Wanted>),
 }
 
-/// Is it a refusal that a starting or stopping server gives?
+/// Returns whether a server that is starting or stopping gives this refusal.
 fn may_retry(refused: &Refused) -> bool {
     is_transient(refused) || refused.kind == "journal_failing"
 }

@@ -1,9 +1,9 @@
-//! For authors of launchers: programs that decide themselves what their application asks for (001).
+//! For authors of launchers: programs that choose themselves what their application requests (001).
 //!
 //! A *launcher* acts for one application. It subscribes the application, receives its *view* (how many nodes of each
-//! cluster are busy when), computes a request from the view and sends it; when the view changes it computes the request
-//! anew. When the application starts, the launcher gets the names of the nodes, and either lets the server start processes
-//! there or uses the nodes by its own means.
+//! cluster are busy when), computes a request from the view and sends it; when the view changes, it computes the
+//! request again. When the application starts, the launcher gets the names of the nodes and either lets the server
+//! start processes there or uses the nodes by its own means.
 //!
 //! There are three ways to write one, from the least to the most work:
 //!
@@ -42,8 +42,8 @@
 //! | finished | – |
 //!
 //! A launcher that loses its connection may attach again within `launcher_grace`; after that the application ends as
-//! `launcher_lost`. [`run`] attaches again by itself; a launcher *process* that was killed calls [`resume`] with the id
-//! that [`Launcher::on_subscribed`] was given.
+//! `launcher_lost`. [`run`] attaches again on its own; a launcher *process* that was killed calls [`resume`] with the
+//! id that [`Launcher::on_subscribed`] was given.
 //!
 //! # Units
 //!

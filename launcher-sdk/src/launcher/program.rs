@@ -1,11 +1,11 @@
-//! What to start on granted nodes; by default in the launcher's own environment.
+//! What to start on granted nodes, by default in the launcher's own environment.
 
 use std::sync::Arc;
 
 use rms_api::subscription::Launchable;
 use rms_model::{Environment, Execution, Limits, Malleable, Stdio, Work};
 
-/// A program, or a script, to be started on granted nodes. By default it gets the launcher's environment, working
+/// A program or a script to be started on granted nodes. By default it gets the launcher's environment, working
 /// directory and umask.
 ///
 /// ```
@@ -24,7 +24,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts one task on each node, each running `argv`: a program that is found by the job's `PATH`, and its
+    /// Starts one task on each node, each running `argv`: a program, which is looked up in the job's `PATH`, and its
     /// arguments. Tasks of a program of the MPICH family find each other without mpirun; for Open MPI, start a
     /// [script](Program::script) that calls mpirun.
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Program {
@@ -36,7 +36,7 @@ impl Program {
         Program::of(Work::Script { script: script.into(), args: Vec::new() })
     }
 
-    /// Adds arguments of the program or the script.
+    /// Adds arguments to the program or the script.
     #[must_use]
     pub fn args(mut self, more: impl IntoIterator<Item = impl Into<String>>) -> Program {
         match &mut self.launch.execution.work {
@@ -107,15 +107,16 @@ impl Program {
         self
     }
 
-    /// Sets the file for standard output, and for errors unless [`Program::errors`] names another. It may contain `%j` (job),
-    /// `%N` (node), `%t` (task); a relative path starts at the working directory. The default is `rms-%j.out`.
+    /// Sets the file for standard output, and for standard error unless [`Program::errors`] names another. It may
+    /// contain `%j` (job), `%N` (node), `%t` (task); a relative path is relative to the working directory. The default
+    /// is `rms-%j.out`.
     #[must_use]
     pub fn output(mut self, file: impl Into<String>) -> Program {
         self.launch.execution.stdio.output = Some(file.into());
         self
     }
 
-    /// Sets the file for errors; see [`Program::output`].
+    /// Sets the file for standard error; see [`Program::output`].
     #[must_use]
     pub fn errors(mut self, file: impl Into<String>) -> Program {
         self.launch.execution.stdio.error = Some(file.into());
@@ -130,9 +131,9 @@ impl Program {
         self
     }
 
-    /// Lets the application change its size while it runs, within these limits (002): the server offers it nodes, and asks
-    /// nodes back. All nodes that it is granted must be of one cluster, and as many as the limits allow. With limits, its
-    /// processes negotiate; a [`Malleable`] can also say that a signal or a hook tells them of a change.
+    /// Lets the application change its size within these limits while it runs (002): the server offers it nodes and
+    /// asks for nodes back. All nodes that it is granted must be of one cluster, and as many as the limits allow. With
+    /// limits, its processes negotiate; a [`Malleable`] can also choose a signal or a hook that reports changes.
     ///
     /// ```
     /// use launcher_sdk::launcher::Program;
@@ -160,7 +161,7 @@ fn own_umask() -> Option<u32> {
     u32::from_str_radix(line.trim(), 8).ok()
 }
 
-/// The same as for `rms submit`.
+/// The default of `rms submit`, too.
 const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use crate::schedule::moldable::{
 };
 use crate::schedule::{self, Proposal};
 
-/// A launcher made of two functions: one computes the request and may take long, one says what to do with the nodes.
+/// A launcher made of two functions: one computes the request and may take long, the other decides how to use the
+/// nodes.
 #[derive(Clone, Debug)]
 pub struct Planned<P, S> {
-    /// Locked during a computation: the next one waits until a superseded one is done.
+    /// Locked during a computation: the next computation waits until a superseded one is done.
     plan: Arc<Mutex<P>>,
     start: S,
 }
@@ -42,8 +43,8 @@ where
     }
 }
 
-/// Creates a launcher with a planning function of your own. As the functions of [`schedule`] do, it also says when the
-/// request would start.
+/// Creates a launcher with a planning function of your own. Like the functions of [`schedule`], it also returns when
+/// the request would start.
 pub fn planned<P, S>(plan: P, start: S) -> Planned<P, S>
 where
     P: FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static,
@@ -52,7 +53,7 @@ where
     Planned { plan: Arc::new(Mutex::new(plan)), start }
 }
 
-/// Launches an application on `n_nodes` nodes of one cluster: the one on which it completes first (001, §5.2.2).
+/// Launches an application on `n_nodes` nodes of one cluster: the cluster on which it completes first (001, §5.2.2).
 pub fn rigid<S: FnMut(&Start) -> Action>(
     n_nodes: u32,
     walls: Walls,
@@ -65,8 +66,8 @@ pub fn rigid<S: FnMut(&Start) -> Action>(
     planned(plan, start)
 }
 
-/// Launches an application that can run on any number of nodes of one cluster: with the number and on the cluster where it
-/// completes first (001, §5.2.1 and Algorithm 1).
+/// Launches an application that can run on any number of nodes of one cluster: with the number and on the cluster with
+/// which it completes first (001, §5.2.1 and Algorithm 1).
 pub fn moldable<S: FnMut(&Start) -> Action>(
     sizes: Sizes,
     model: Model,
@@ -88,8 +89,8 @@ pub fn moldable_cores<S: FnMut(&Start) -> Action>(
 }
 
 /// Launches an application that runs on several clusters at once and selects its nodes itself (001, §5.2.3 and
-/// Algorithm 2). `select` (001: f′) gets the number of available nodes of each cluster, and returns how many it takes and
-/// how long the application runs on those; see [`schedule::tiers`] for one that considers latency.
+/// Algorithm 2). `select` (001: f′) gets the number of available nodes of each cluster. It returns how many nodes it
+/// takes and how long the application runs on them; see [`schedule::tiers`] for one that considers latency.
 pub fn cem<F, S>(mut select: F, start: S) -> Planned<impl FnMut(&Seen<'_>) -> Option<Proposal> + Send + 'static, S>
 where
     F: FnMut(&Seen<'_>, &NodeCounts) -> Option<Selection> + Send + 'static,
@@ -101,9 +102,9 @@ where
     planned(plan, start)
 }
 
-/// Launches an iterative application that runs on several clusters at once and considers the network between them: speeds
-/// are those of the clusters' slowest nodes, links those that the admin has entered (001: CINFO, ICINFO). Clusters without
-/// a link between them are not used together.
+/// Launches an iterative application that runs on several clusters at once and considers the network between them:
+/// speeds are those of the clusters' slowest nodes, links are those that the admin has entered (001: CINFO, ICINFO).
+/// Clusters without a link between them are not used together.
 pub fn iterative<S: FnMut(&Start) -> Action>(
     turns: Turns,
     start: S,
@@ -185,7 +186,7 @@ pub enum ModelError {
     Table,
 }
 
-/// Parts are rounded to millionths.
+/// Fractions are rounded to millionths.
 const PARTS: u32 = 1_000_000;
 
 impl Model {
@@ -236,7 +237,7 @@ impl Model {
     }
 
     /// Returns the proposal that completes first, with whole nodes or one of these slices; the model and `sizes` count
-    /// cores. For a number between two sizes of a table, the smaller size counts.
+    /// cores. Between two sizes of a table, the smaller size counts.
     pub fn propose_cores(&self, seen: &Seen<'_>, sizes: Sizes, slices: &[Slice]) -> Option<Proposal> {
         let cores_of_node = seen.clusters().iter().map(|info| (info.cluster, info.cores.max(1))).collect();
         let whole = Shape { slice: Slice::default(), sight: seen.sight(), cores: cores_of_node };
@@ -281,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// A cluster of 8 nodes of 4 cores.
+    /// Returns a cluster of 8 nodes of 4 cores.
     fn of_8(name: &str, cluster: ClusterId) -> ClusterInfo {
         ClusterInfo {
             cluster,
@@ -300,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Clusters a and b of 8 nodes; a is all busy for so many seconds.
+    /// Checks the choice between clusters a and b of 8 nodes each, of which a is entirely busy for `busy` seconds.
     fn check(launcher: &mut impl Launcher, busy: i64, expected: Option<(&str, u32, i64)>) {
         let now = Time::from_secs(1000);
         let ids = [("a", ClusterId(0)), ("b", ClusterId(1))];
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     fn an_iterative_application_goes_as_far_as_its_links_are_worth() {
         let turns = |messages| Turns { iterations: 100, work_micros: 2_400_000, messages, kilobytes: 0 };
-        // 0.3 s of an iteration on the fast cluster, 0.2 s on both, of which messages take 0.1 s each.
+        // An iteration takes 0.3 s on the fast cluster and 0.2 s on both; a message takes 0.1 s.
         check(&mut iterative(turns(0), idle), 0, Some(("both", 8, 20)));
         check(&mut iterative(turns(2), idle), 0, Some(("a", 8, 30)));
         check(&mut iterative(turns(2), idle), 50, Some(("b", 8, 60)));

@@ -1,4 +1,4 @@
-//! What a launcher sees when it is asked to choose a request.
+//! What a launcher sees when it chooses a request.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,13 @@ impl<'a> Seen<'a> {
         Seen { now, view, infos, requested: None }
     }
 
-    /// The server's clock.
+    /// Returns the server's clock.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// All clusters with the nodes that may be used now, as input of the functions of [`schedule`](crate::schedule).
+    /// Returns all clusters with the nodes that may be used now, as input to the functions of
+    /// [`schedule`](crate::schedule).
     pub fn sight(&self) -> Sight<'a> {
         static FREE: Profile = Profile::new();
         let view = self.view;
@@ -36,7 +37,7 @@ impl<'a> Seen<'a> {
         Sight::of(view.capacity.iter().map(move |(cluster, n_nodes)| (*cluster, *n_nodes, occupied(cluster))))
     }
 
-    /// As [`Seen::sight`], for one slice of the filter, by its index there from 0 on: a node that has no room for the slice
+    /// Like [`Seen::sight`], for one slice of the filter, by its index there from 0: a node without room for the slice
     /// counts as busy. Empty if there is no such slice.
     pub fn sight_of_slice(&self, place: usize) -> Sight<'a> {
         static FREE: Profile = Profile::new();
@@ -49,57 +50,57 @@ impl<'a> Seen<'a> {
         Sight::of(seen)
     }
 
-    /// The version of the view; it grows with each change.
+    /// Returns the version of the view; it grows with each change.
     pub fn version(&self) -> u64 {
         self.view.version
     }
 
-    /// The clusters that the filter lets through (001: CINFO).
+    /// Returns the clusters that pass the filter (001: CINFO).
     pub fn clusters(&self) -> &'a [ClusterInfo] {
         &self.infos.clusters
     }
 
-    /// The cluster with this name.
+    /// Returns the cluster with this name.
     pub fn cluster(&self, name: &str) -> Option<&'a ClusterInfo> {
         self.infos.clusters.iter().find(|info| info.name == name)
     }
 
-    /// The network between two clusters, if the admin has entered it (001: ICINFO).
+    /// Returns the network between two clusters, if the admin has entered it (001: ICINFO).
     pub fn link(&self, one: ClusterId, other: ClusterId) -> Option<ClusterLink> {
         let between = (one.min(other), one.max(other));
         self.infos.links.iter().find(|link| link.between == between).copied()
     }
 
-    /// All links between the visible clusters that the admin has entered (001: ICINFO).
+    /// Returns all links between the visible clusters that the admin has entered (001: ICINFO).
     pub fn links(&self) -> &'a [ClusterLink] {
         &self.infos.links
     }
 
-    /// Nodes that may be used now, by cluster.
+    /// Returns the nodes that may be used now, by cluster.
     pub fn capacity(&self) -> &'a BTreeMap<ClusterId, u32> {
         &self.view.capacity
     }
 
-    /// How many nodes of a cluster are busy when, ghosts included; `None` if the cluster is not visible, or always free.
+    /// Returns how many nodes of a cluster are busy when, ghosts included; `None` if it is not visible, or always free.
     pub fn occupied(&self, cluster: ClusterId) -> Option<&'a Profile> {
         self.view.occupied.get(&cluster).map(AsRef::as_ref)
     }
 
-    /// The application's current request, as far as this launcher knows: `None` until it has sent one. A launcher that was
-    /// [resumed](super::resume) has sent none, though the server still has the earlier request; sending the same request
-    /// again keeps the place in the queue.
+    /// Returns the application's current request, as far as this launcher knows: `None` until it has sent one. A
+    /// launcher that was [resumed](super::resume) has sent none, though the server still has the earlier request;
+    /// sending the same request again keeps the place in the queue.
     pub fn requested(&self) -> Option<&'a Wanted> {
         self.requested
     }
 
-    /// Returns an owned copy, for a computation on another thread; profiles are shared, not copied.
+    /// Returns an owned copy, for a computation on another thread. Profiles are shared, not copied.
     pub fn keep(&self) -> OwnedSeen {
         let (view, infos) = (self.view.clone(), self.infos.clone());
         OwnedSeen { now: self.now, view, infos, requested: self.requested.cloned() }
     }
 }
 
-/// An owned copy of what a launcher [has seen](Seen::keep).
+/// An owned copy of a [`Seen`], made by [`Seen::keep`].
 #[derive(Clone, Debug)]
 pub struct OwnedSeen {
     now: Time,

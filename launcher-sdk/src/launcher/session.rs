@@ -18,7 +18,7 @@ use crate::error::CallError;
 /// An event that the server sends to a launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The [view](Session::view) has changed (001: changeNotify). Changes that came together are reported once.
+    /// The [view](Session::view) has changed (001: changeNotify). Changes that arrived together are reported once.
     View {
         /// What [`Session::clusters`] returns has changed, too.
         asks_clusters: bool,
@@ -41,10 +41,10 @@ pub struct Traffic {
     pub received: u64,
 }
 
-/// The connection of one launcher. It does not reconnect when it breaks: [attach](Session::attach) then, or use
+/// The connection of one launcher. It does not reconnect when it breaks: [attach](Session::attach) again, or use
 /// [`run`](super::run).
 ///
-/// Changes of the view that were not read yet are merged, so a session that is not read needs little memory.
+/// Changes of the view that were not read yet are merged, so the memory of a session that is not read stays bounded.
 #[derive(Debug)]
 pub struct Session {
     job: JobId,
@@ -55,7 +55,7 @@ pub struct Session {
     received: ByteCount,
     last_seq: u64,
     view: LauncherView,
-    /// When the newest view was received, by our own clock.
+    /// When the newest view was received, by the local clock.
     viewed: Instant,
     parts: ViewParts,
     unread: UnreadEvents,
@@ -72,20 +72,21 @@ struct UnreadEvents {
 }
 
 impl Session {
-    /// Subscribes an application (001: subscribe); when this returns it is in the system, durably. Its first view follows
-    /// at once, as [`Event::View`].
+    /// Subscribes an application (001: subscribe). When this returns, the application is in the system, durably. Its
+    /// first view follows at once, as [`Event::View`].
     ///
     /// # Errors
-    /// As every call. Refused: invalid names, clusters that do not exist, a system that is full.
+    /// See [`CallError`]. Refused: invalid names, clusters that do not exist, a system that is full.
     pub async fn subscribe(client: &Client, subscription: Subscription) -> Result<Session, CallError> {
         Session::open(client, LauncherCall::Subscribe(Box::new(subscription))).await
     }
 
-    /// Attaches to an application again, after the session before has broken or the launcher was restarted. A session
-    /// that is still open gets [`Event::Replaced`]. The whole view follows, and the start if there was one.
+    /// Attaches to an application again, after the previous session broke or the launcher was restarted. A session that
+    /// is still open gets [`Event::Replaced`]. The whole view follows, and the start if there was one.
     ///
     /// # Errors
-    /// As every call. Refused: an application that has ended (`no_such_job`) or belongs to another user (`not_your_job`).
+    /// See [`CallError`]. Refused: an application that has ended (`no_such_job`) or belongs to another user
+    /// (`not_your_job`).
     pub async fn attach(client: &Client, job: JobId) -> Result<Session, CallError> {
         Session::open(client, LauncherCall::Attach { job }).await
     }
@@ -119,37 +120,37 @@ impl Session {
         }
     }
 
-    /// The id of the application; keep it to [attach](Session::attach) later.
+    /// Returns the id of the application; keep it to [attach](Session::attach) later.
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// The deadline of the first request; `None` if there is none, or a request was sent already.
+    /// Returns the deadline of the first request; `None` if there is none, or a request was sent already.
     pub fn request_until(&self) -> Option<Time> {
         self.request_until
     }
 
-    /// The view as last received (001, §5.1): the nodes of each cluster that may be used, and how many of them are busy
-    /// when. Before the first [`Event::View`] it is empty.
+    /// Returns the view as last received (001, §5.1): the nodes of each cluster that may be used, and how many of them
+    /// are busy when. Before the first [`Event::View`] it is empty.
     pub fn view(&self) -> &LauncherView {
         &self.view
     }
 
-    /// The server's clock, estimated from the newest view.
+    /// Returns the server's clock, estimated from the newest view.
     pub fn now(&self) -> Time {
         let millis = i64::try_from(self.viewed.elapsed().as_millis()).unwrap_or(i64::MAX);
         self.view.at + Span::from_millis(millis)
     }
 
-    /// The bytes sent and received over the channel so far.
+    /// Returns the bytes sent and received over the channel so far.
     pub fn traffic(&self) -> Traffic {
         Traffic { sent: self.sent.bytes(), received: self.received.bytes() }
     }
 
-    /// Returns the clusters that the filter lets through, and the network between them (001: listClustersInfo).
+    /// Returns the clusters that pass the filter and the network between them (001: listClustersInfo).
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn clusters(&mut self) -> Result<ClusterInfos, CallError> {
         match self.call(LauncherCall::Clusters { job: self.job }).await? {
             LauncherAnswer::Clusters(infos) => Ok(infos),
@@ -157,26 +158,26 @@ impl Session {
         }
     }
 
-    /// Asks for nodes (001: request); this replaces the request before. `tag` must be higher than the one before; the wall
-    /// time of `request` is how long the application may run.
+    /// Requests nodes (001: request); this replaces the previous request. `tag` must be higher than the previous one;
+    /// the wall time of `request` is how long the application may run.
     ///
     /// # Errors
-    /// As every call. Refused: nodes that the view does not show, a wall time that is too long, an application that has
-    /// started already (`wrong_state`).
+    /// See [`CallError`]. Refused: nodes that the view does not show, a wall time that is too long, an application that
+    /// has started already (`wrong_state`).
     pub async fn request(&mut self, tag: Tag, request: Request) -> Result<(), CallError> {
         self.request_seen(tag, self.view.version, request.into()).await
     }
 
-    /// As [`Session::request`], for a slice of each node on clusters whose nodes are shared by jobs. Other clusters grant whole
-    /// nodes that have at least as much.
+    /// Like [`Session::request`], for a slice of each node on clusters whose nodes are shared by jobs. Other clusters
+    /// grant whole nodes that have at least as much.
     ///
     /// # Errors
-    /// As [`Session::request`].
+    /// See [`Session::request`].
     pub async fn request_slices(&mut self, tag: Tag, request: Request, slice: Slice) -> Result<(), CallError> {
         self.request_seen(tag, self.view.version, Wanted { request, slice }).await
     }
 
-    /// As [`Session::request_slices`], for a request that was computed from an older version of the view.
+    /// Like [`Session::request_slices`], for a request that was computed from version `seen` of the view.
     pub(super) async fn request_seen(&mut self, tag: Tag, seen: u64, wanted: Wanted) -> Result<(), CallError> {
         let Wanted { request, slice } = wanted;
         let wish = LauncherRequest { tag, seen, request, slice };
@@ -187,16 +188,16 @@ impl Session {
     /// highest of their exit codes.
     ///
     /// # Errors
-    /// As every call. Refused: a tag that is not that of the start, or a start for which processes were launched already
-    /// (`wrong_state`). After a mere [accept](Session::accept), processes can still be launched.
+    /// See [`CallError`]. Refused: a tag that is not that of the start, or a start for which processes were launched
+    /// already (`wrong_state`). After a mere [accept](Session::accept), processes can still be launched.
     pub async fn launch(&mut self, tag: Tag, launch: Launchable) -> Result<(), CallError> {
         self.order(LauncherCall::Launch { job: self.job, tag, launch: Box::new(launch) }).await
     }
 
-    /// Accepts the nodes, to use them by own means; [finish](Session::finish) gives them back.
+    /// Accepts the nodes, to use them by own means; [`finish`](Session::finish) gives them back.
     ///
     /// # Errors
-    /// As [`Session::launch`]; accepting the same start again is no error.
+    /// See [`Session::launch`]; accepting the same start again is no error.
     pub async fn accept(&mut self, tag: Tag) -> Result<(), CallError> {
         self.order(LauncherCall::Accept { job: self.job, tag }).await
     }
@@ -205,7 +206,7 @@ impl Session {
     /// withdraws the application. [`Event::Ended`] follows.
     ///
     /// # Errors
-    /// As every call.
+    /// See [`CallError`].
     pub async fn finish(&mut self, tag: Tag, code: i32) -> Result<(), CallError> {
         self.order(LauncherCall::Finish { job: self.job, tag, code }).await
     }
@@ -213,7 +214,7 @@ impl Session {
     /// Waits for the next event: a start comes before a view, the end comes last. `None` after the end. Cancel safe.
     ///
     /// # Errors
-    /// [`CallError::Interrupted`]: the connection is lost, and [attaching](Session::attach) again may help.
+    /// [`CallError::Interrupted`]: the connection is lost; [attaching](Session::attach) again may help.
     pub async fn next(&mut self) -> Result<Option<Event>, CallError> {
         loop {
             if let Some(event) = self.unread.take() {
@@ -240,7 +241,7 @@ impl Session {
         self.last_seq += 1;
         let seq = self.last_seq;
         match self.outbox.push(&LauncherSays { seq, call }) {
-            // If the link has ended, the error of receiving says why.
+            // If the link has ended, the receive error says why.
             Ok(()) | Err(OutboxClosed::Ended | OutboxClosed::Full { .. }) => {}
             Err(OutboxClosed::Encode(error)) => return Err(CallError::Interrupted(error.into())),
         }
@@ -302,8 +303,8 @@ impl UnreadEvents {
     }
 }
 
-/// The answer to the call of this number.
+/// An answer with the number of its call.
 type Answered = (u64, Result<LauncherAnswer, Refused>);
 
-/// Bounds the calls that were cancelled before they were written; a session makes one call at a time.
+/// The most cancelled calls that are not written yet; a session makes one call at a time.
 const MAX_QUEUED: usize = 64;

@@ -1,4 +1,4 @@
-//! What a launcher asks for.
+//! The request of a launcher: nodes, wall time and slice.
 
 use rms_model::{Request, Slice};
 

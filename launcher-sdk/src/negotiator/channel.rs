@@ -1,4 +1,4 @@
-//! One connection of the negotiator to the server, from connecting to its end; a new one replaces it.
+//! One connection of the negotiator to the server, from connecting to its end; a new connection replaces it.
 
 use rms_api::Refused;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::environment::JobEnvironment;
 /// A channel that negotiates for the application.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Held so that it lives.
+    /// Keeps the link alive.
     _link: Link,
     sender: Sender,
     receiver: Receiver,
     last_seq: u64,
-    /// The server does not read any more. What it sent before must still be read: if another process has replaced this
-    /// negotiator, it must not reconnect.
+    /// The server does not read any more. Messages that it sent earlier must still be read: if another process has
+    /// replaced this negotiator, it must not reconnect.
     send_failed: bool,
 }
 
@@ -43,7 +43,7 @@ impl From<Malformed> for AttachError {
 }
 
 impl Channel {
-    /// Connects and attaches. The credentials are read anew: the agent replaces them long before they expire.
+    /// Connects and attaches. The credentials are reloaded: the agent replaces them long before they expire.
     pub async fn attach(
         environment: JobEnvironment,
         endpoint: Endpoint,
@@ -102,11 +102,11 @@ impl Channel {
     async fn call(&mut self, call: NegotiatorCall) -> Result<u64, LinkError> {
         self.last_seq += 1;
         let says = NegotiatorSays { seq: self.last_seq, call };
-        // Cancelled only by the time-out, after which the channel is given up: half a frame would stay on it.
+        // Only the time-out cancels this, after which the channel is closed: it would be left with half a frame.
         if !self.send_failed {
             let sent = tokio::time::timeout(SEND_WITHIN, self.sender.send(&says)).await;
             let sent = sent.map_err(|_| LinkError::TooSlow { secs: SEND_WITHIN.as_secs() })?;
-            // If the channel or link has ended, the error of receiving says why.
+            // If the channel or link has ended, the receive error says why.
             self.send_failed = sent.is_err();
         }
         Ok(self.last_seq)
@@ -118,7 +118,7 @@ impl Channel {
     }
 }
 
-/// A handshake over a slow wide-area network and a server with a slow disk take less.
+/// The limit for attaching; a handshake over a slow wide-area network and a server with a slow disk take less.
 const ATTACH_WITHIN: Duration = Duration::from_secs(10);
-/// A server that reads nothing for so long counts as lost.
+/// A server that reads nothing for this long counts as lost.
 const SEND_WITHIN: Duration = Duration::from_secs(10);

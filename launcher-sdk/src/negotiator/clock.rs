@@ -1,4 +1,4 @@
-//! The negotiator's own clock: it begins at the system's time and never goes back.
+//! The negotiator's own clock: it starts at the system's time and never goes back.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Clock {
         self.at_begin + span(self.begun.elapsed())
     }
 
-    /// The instant at which this clock will show `time`.
+    /// Returns the instant at which this clock will show `time`.
     pub fn instant(&self, time: Time) -> Instant {
         let later = time.since(self.at_begin).max(Span::ZERO).min(Span::MAX_WALL);
         self.begun + later.to_std()

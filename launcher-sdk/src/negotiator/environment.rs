@@ -25,12 +25,12 @@ pub struct JobEnvironment {
     /// How long [`Negotiator::connect_with`](super::Negotiator::connect_with) waits for the credentials, and then for
     /// the server.
     pub patience: Duration,
-    /// The nodes on which `mpirun` has started ranks together with this one: these ranks cannot leave before all of them
-    /// end, so the server does not ask for these nodes.
+    /// The nodes on which `mpirun` started ranks together with this process: these ranks cannot leave before all of
+    /// them end, so the server does not ask for these nodes.
     pub keeps: Keeps,
-    /// The application goes on when nodes are lost, as long as it has its least number of nodes:
-    /// [`Event::NodesLost`](super::Event::NodesLost) tells it which were lost. Otherwise it is ended as soon as one node
-    /// is lost, unless it was submitted with `--on-node-loss shrink`.
+    /// The application goes on when nodes are lost, as long as it has its minimum number of nodes:
+    /// [`Event::NodesLost`](super::Event::NodesLost) says which were lost. Otherwise it is ended as soon as one node is
+    /// lost, unless it was submitted with `--on-node-loss shrink`.
     pub survives_loss: bool,
 }
 
@@ -66,13 +66,13 @@ impl JobEnvironment {
         })
     }
 
-    /// Waits until the agent has placed the key and certificates; it does so while the job starts.
+    /// Waits until the agent has placed the key and certificates, which it does while the job starts.
     ///
     /// # Errors
     /// [`ConnectError::NoCredentials`], [`ConnectError::Credentials`].
     pub(super) async fn await_credentials(&self) -> Result<Credentials, ConnectError> {
         let begun = Instant::now();
-        // Attempts with growing delays, as for a connection; they bridge the first moments of a job.
+        // Growing delays between attempts bridge the first moments of a job.
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(250));
         loop {
             match self.load_credentials() {
@@ -92,7 +92,7 @@ impl JobEnvironment {
     }
 }
 
-/// As the variables are written: digits alone.
+/// Parses a number as the variables have it: digits only.
 fn number<N: std::str::FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

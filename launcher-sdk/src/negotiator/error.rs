@@ -23,7 +23,7 @@ pub enum ConnectError {
         /// The variable that is missing.
         variable: &'static str,
     },
-    /// A variable has a value that the agent did not set.
+    /// A variable has a value that the agent cannot have set.
     #[error("{variable} is '{value}', which no agent has set")]
     Variable {
         /// Its name.
@@ -31,7 +31,7 @@ pub enum ConnectError {
         /// What it says.
         value: String,
     },
-    /// The node's agent has not placed the credentials in time: the agent or the server is away.
+    /// The node's agent has not placed the credentials in time: the agent or the server is unreachable.
     #[error(
         "no credentials have come to {} in {} s: the node's agent, or the server, is away; try again later, or look with \
          'rms nodes'",
@@ -78,7 +78,7 @@ pub enum ConnectError {
     System(String),
 }
 
-/// Why a call of a negotiator failed. It has changed nothing.
+/// Why a call of a negotiator failed. A failed call changes nothing.
 #[derive(Debug, Error)]
 pub enum NegotiatorError {
     /// The request cannot be negotiated at all.
@@ -87,7 +87,7 @@ pub enum NegotiatorError {
     /// The phase or the rules of the negotiation do not allow it, or the negotiation is over.
     #[error(transparent)]
     Act(#[from] ActError),
-    /// The nodes are not those that were agreed, or are more or fewer.
+    /// The nodes are not those that were agreed, or their number differs.
     #[error(
         "these are not the nodes of negotiation {id}: name {agreed} of the job's nodes{}, or leave the choice to release_last \
          (in C: NULL and 0)",
@@ -107,12 +107,12 @@ pub enum NegotiatorError {
     /// No node of the job has this name.
     #[error("the job has no node '{0}'")]
     NoSuchNode(String),
-    /// The server has told of no such cluster.
+    /// The server has not listed a cluster of this name.
     #[error("there is no cluster '{name}'; the clusters are {}", known.join(", "))]
     NoSuchCluster {
         /// Its name.
         name: String,
-        /// Those that there are.
+        /// The clusters that exist.
         known: Vec<String>,
     },
     /// The application has announced its stages, so it cannot request anything else.
@@ -148,7 +148,7 @@ pub enum NegotiatorError {
     Stopped,
 }
 
-// Not a source: the message of the variant contains it already.
+// Not `#[from]`: the variant's message already contains the source.
 impl From<TemplateError> for NegotiatorError {
     fn from(error: TemplateError) -> NegotiatorError {
         NegotiatorError::Template(error)

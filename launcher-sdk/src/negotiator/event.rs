@@ -1,25 +1,25 @@
-//! What an application learns of its negotiations.
+//! The events of an application's negotiations.
 
 use negotiation::{Direction, Ending, Item, NegotiationId, Reason, Resource, Template};
 use rms_api::Refused;
 use rms_api::negotiate::{HeldNode, Holding};
 use rms_model::{Outcome, Span, Time};
 
-/// An event of the negotiator. A newer event replaces an older one that was not read yet: of each negotiation, and of the
-/// holding, only the newest event is kept. So an application that reads no events for hours finds a short list, which is
-/// up to date except for offers that have expired.
+/// An event of the negotiator. A newer event replaces an older unread one: for each negotiation, and for the holding,
+/// only the newest event is kept. So an application that reads no events for hours finds a short list, which is up to
+/// date except for offers that have expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The server offers something, or asks for something back. Answer it before [`Offer::until`].
     Offered(Offer),
     /// The server does not accept our last proposal, and proposes what it would accept. Answer it like an offer.
     Countered(Offer),
-    /// A change is agreed, but not ready yet. Nodes that come are being prepared. If nodes go: move away from them at the next
-    /// breakpoint, and [release](super::Negotiation::release) them. An application that takes longer than the server's
-    /// `release_grace` is warned, and then loses its last nodes. A restarted process is told at once of agreements that the
-    /// process before it has not carried out.
+    /// A change is agreed, but not ready yet. Nodes that come are being prepared. If nodes go: move away from them at
+    /// the next breakpoint, and [release](super::Negotiation::release) them. An application that takes longer than the
+    /// server's `release_grace` is warned, and then loses its last nodes. A restarted process is told at once of
+    /// agreements that its predecessor has not carried out.
     Accepted(Agreed),
-    /// The change is done: processes can be placed on nodes that came, and nodes that went are gone.
+    /// The change is done: processes can be placed on nodes that came; nodes that went are gone.
     Ready(Ready),
     /// The negotiation is over without a result, and everything is as before.
     Ended {
@@ -38,11 +38,11 @@ pub enum Event {
     /// These nodes are lost with everything that ran there, and the application goes on without them: a forced shrink
     /// without a negotiation. [`Event::Holding`] follows.
     NodesLost(Vec<HeldNode>),
-    /// The next stage of an application with a profile needs fewer nodes and begins soon, or is due: move away from some,
-    /// and [free](super::Negotiator::free) them. Reported once for each stage; [`Event::Holding`] has the stages that
-    /// have begun and those that come.
+    /// The next stage of an application with a profile needs fewer nodes and begins soon, or is due: move away from
+    /// some, and [free](super::Negotiator::free) them. Reported once for each stage; [`Event::Holding`] has the current
+    /// and coming stages.
     StageEnds(StageEnds),
-    /// Something went wrong, without a consequence for what is agreed.
+    /// Something went wrong that does not affect what is agreed.
     Warned(Warning),
     /// The application has ended, or is being ended. Nothing comes after it.
     JobEnding(Outcome),
@@ -65,7 +65,7 @@ pub struct Offer {
     pub template: Template,
     /// Our own last proposal in this negotiation.
     pub mine: Option<Template>,
-    /// The offer is valid until then, by the [negotiator's clock](super::Negotiator::now).
+    /// Until when the offer is valid, by the [negotiator's clock](super::Negotiator::now).
     pub until: Time,
 }
 
@@ -78,8 +78,8 @@ pub struct Agreed {
     pub direction: Direction,
     /// What was agreed.
     pub template: Template,
-    /// The nodes that go if the application does not choose others: those that were named, then its last ones, never its
-    /// first. Empty if nodes come.
+    /// The nodes that go if the application does not choose others: those that were named, then its last ones, never
+    /// its first. Empty if nodes come.
     pub leaving: Vec<HeldNode>,
     /// If nodes go: the server takes them if they are not released by then, by the
     /// [negotiator's clock](super::Negotiator::now). It moves if an admin changes `release_grace` meanwhile.
@@ -101,7 +101,7 @@ pub struct Ready {
     pub holding: Holding,
 }
 
-/// The present stage of an application is followed by a smaller one (000).
+/// A smaller stage follows the current stage of the application (000).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageEnds {
     /// The number of the next stage, counted from 1.
@@ -133,33 +133,33 @@ pub enum Warning {
 }
 
 impl Offer {
-    /// How many nodes the application would get or give.
+    /// Returns how many nodes the application would get or give.
     pub fn n_nodes(&self) -> u64 {
         self.template.n_nodes()
     }
 
-    /// How much more, or less, wall time the application would have.
+    /// Returns how much more, or less, wall time the application would have.
     pub fn time(&self) -> Span {
         time_of(&self.template)
     }
 }
 
 impl Agreed {
-    /// How many nodes the application gets or gives.
+    /// Returns how many nodes the application gets or gives.
     pub fn n_nodes(&self) -> u64 {
         self.template.n_nodes()
     }
 }
 
 impl Ready {
-    /// How much more, or less, wall time the application has.
+    /// Returns how much more, or less, wall time the application has.
     pub fn time(&self) -> Span {
         time_of(&self.template)
     }
 }
 
 impl Event {
-    /// The negotiation that it belongs to, if any.
+    /// Returns the negotiation that it belongs to, if any.
     pub fn negotiation(&self) -> Option<NegotiationId> {
         match self {
             Event::Offered(offer) | Event::Countered(offer) => Some(offer.negotiation),
@@ -171,7 +171,7 @@ impl Event {
         }
     }
 
-    /// Whether nothing comes after it.
+    /// Returns whether nothing comes after it.
     pub fn is_last(&self) -> bool {
         match self {
             Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => true,

@@ -19,8 +19,8 @@ use super::owner::{self, Command, Shared};
 use super::policy::Policy;
 use super::want::{self, Want};
 
-/// Negotiates the size of an application. Clones are handles to the same negotiator; see [the module](super) for its use
-/// with threads.
+/// Negotiates the size of an application. Clones are handles to the same negotiator; see [the module](super) for its
+/// use with threads.
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     commands: mpsc::Sender<Command>,
@@ -35,10 +35,10 @@ pub struct Negotiation {
 }
 
 impl Negotiator {
-    /// Connects for the job that this process belongs to, according to its environment. Waits half a minute for the
+    /// Connects for the job that this process belongs to, according to its environment. Waits up to 30 s for the
     /// credentials that the agent places while the job starts, and as long for the server.
     ///
-    /// If another process of the job has connected before, that one gets [`Event::Replaced`].
+    /// If another process of the job was connected, that one gets [`Event::Replaced`].
     ///
     /// # Errors
     /// See [`ConnectError`]: each says what to do.
@@ -46,43 +46,43 @@ impl Negotiator {
         Negotiator::connect_with(JobEnvironment::read()?).await
     }
 
-    /// As [`Negotiator::connect`], with an environment that the caller has built or changed.
+    /// Like [`Negotiator::connect`], with an environment that the caller has built or changed.
     ///
     /// # Errors
-    /// As [`Negotiator::connect`].
+    /// See [`Negotiator::connect`].
     pub async fn connect_with(environment: JobEnvironment) -> Result<Negotiator, ConnectError> {
         let (commands, shared) = owner::start(environment).await?;
         Ok(Negotiator { commands, shared })
     }
 
-    /// The id of the job.
+    /// Returns the id of the job.
     pub fn job(&self) -> JobId {
         self.shared.job
     }
 
-    /// Which execution of the job this is.
+    /// Returns which execution of the job this is.
     pub fn run(&self) -> Run {
         self.shared.run
     }
 
-    /// The present time by the clock by which offers expire.
+    /// Returns the current time, by the clock by which offers expire.
     pub fn now(&self) -> Time {
         self.shared.clock.now()
     }
 
-    /// Whether the negotiator is connected to the server now.
+    /// Returns whether the negotiator is connected to the server now.
     pub fn is_connected(&self) -> bool {
         self.shared.snapshot.borrow().is_connected
     }
 
-    /// What the application holds, as last received from the server. Nodes that come are included once they are agreed, and
-    /// marked as [coming](HeldNode::is_coming) until they are ready.
+    /// Returns what the application holds, as last received from the server. Nodes that come are included once they are
+    /// agreed, and marked as [coming](HeldNode::is_coming) until they are ready.
     pub fn holding(&self) -> Holding {
         self.shared.snapshot.borrow().holding.clone()
     }
 
-    /// The nodes that the application can use: those that it holds, that are [ready](HeldNode::is_coming), and that it was not
-    /// asked to leave. The first node, where it began, always stays.
+    /// Returns the nodes that the application can use: those that it holds, that are not [coming](HeldNode::is_coming)
+    /// any more, and that it was not asked to leave. The first node, where it began, always stays.
     pub fn nodes(&self) -> Vec<HeldNode> {
         hostfile::staying(&self.shared.snapshot.borrow().holding).cloned().collect()
     }
@@ -112,8 +112,8 @@ impl Negotiator {
         self.ask(|reply| Command::Declare { declared: limits.into(), reply }).await
     }
 
-    /// Lets a policy answer the server's proposals, at once and on the negotiator's thread; also those that wait for an answer
-    /// now. `None`: the application answers itself.
+    /// Lets a policy answer the server's proposals, at once and on the negotiator's thread, including those that wait
+    /// for an answer now. With `None`, the application answers itself.
     ///
     /// # Errors
     /// The application has ended, or it has another negotiator.
@@ -122,7 +122,8 @@ impl Negotiator {
         self.ask(|reply| Command::Answer { policy, reply }).await
     }
 
-    /// Opens a negotiation. When this returns, the request may not have reached the server yet; the negotiator repeats it until it has.
+    /// Opens a negotiation. The request may not have reached the server when this returns; the negotiator repeats it
+    /// until it has.
     ///
     /// # Errors
     /// The request cannot be negotiated, or a negotiation for the same direction is open already.
@@ -131,9 +132,9 @@ impl Negotiator {
         Ok(self.negotiation(id))
     }
 
-    /// Names the nodes that an application with a profile leaves when its next, smaller stage begins; they replace those named
-    /// before. Until then it keeps them; processes that still run there then are ended. If it names fewer than must go, its
-    /// last nodes go, too. When this returns, the server has the names.
+    /// Names the nodes that an application with a profile leaves when its next, smaller stage begins; they replace
+    /// those named earlier. Until then it keeps them; processes that still run there at that time are ended. If it
+    /// names fewer than must go, its last nodes go, too. When this returns, the server has the names.
     ///
     /// # Errors
     /// [`NegotiatorError::Refused`]: the application has no profile, its next stage is not smaller by so many nodes, some
@@ -194,12 +195,12 @@ impl Negotiator {
 }
 
 impl Negotiation {
-    /// Its number: `a1` was opened by the application, `r1` by the server.
+    /// Returns its id: `a1` was opened by the application, `r1` by the server.
     pub fn id(&self) -> NegotiationId {
         self.id
     }
 
-    /// The phase of the negotiation, as far as the application knows; `None` once it is over and forgotten.
+    /// Returns the phase of the negotiation, as far as the application knows; `None` once it is over and forgotten.
     pub fn phase(&self) -> Option<Phase> {
         self.negotiator.shared.snapshot.borrow().phases.get(&self.id).copied()
     }
@@ -212,8 +213,8 @@ impl Negotiation {
         self.negotiator.act(self.id, Act::Accept).await
     }
 
-    /// Makes a counter-proposal: the items of the server's last proposal, in the same order, with other quantities and terms.
-    /// Neither end may take back what it has conceded; `docs/negotiation.md` has the rules.
+    /// Makes a counter-proposal: the items of the server's last proposal, in the same order, with other quantities and
+    /// terms. Neither end may take back a concession; `docs/negotiation.md` has the rules.
     ///
     /// # Errors
     /// There is no proposal to counter, it has expired, or the rules forbid the counter-proposal.
@@ -229,8 +230,8 @@ impl Negotiation {
         self.negotiator.act(self.id, Act::Reject(reason)).await
     }
 
-    /// Withdraws the application's own proposal, or leaves the negotiation. If the server has accepted meanwhile, the change
-    /// happens nevertheless.
+    /// Withdraws the application's own proposal, or leaves the negotiation. If the server has accepted meanwhile, the
+    /// change takes place all the same.
     ///
     /// # Errors
     /// The change is agreed already, or the negotiation is over.
@@ -248,10 +249,10 @@ impl Negotiation {
         self.negotiator.act(self.id, Act::Release(Some(names))).await
     }
 
-    /// As [`Negotiation::release`], for the nodes in [`Agreed::leaving`](super::Agreed::leaving).
+    /// Like [`Negotiation::release`], for the nodes in [`Agreed::leaving`](super::Agreed::leaving).
     ///
     /// # Errors
-    /// As [`Negotiation::release`].
+    /// See [`Negotiation::release`].
     pub async fn release_last(&self) -> Result<(), NegotiatorError> {
         self.negotiator.act(self.id, Act::Release(None)).await
     }
@@ -264,8 +265,8 @@ impl Negotiation {
         self.negotiator.act(self.id, Act::Fail(Reason::Lost)).await
     }
 
-    /// Waits until the negotiation is over, and returns the result. Proposals of the server meanwhile are events, which the
-    /// application or a [policy](Negotiator::answer_with) must answer. Cancel safe.
+    /// Waits until the negotiation is over, and returns the result. Proposals of the server meanwhile are events, which
+    /// the application or a [policy](Negotiator::answer_with) must answer. Cancel safe.
     ///
     /// # Errors
     /// The application has ended, or it has another negotiator.
@@ -281,7 +282,7 @@ impl Negotiation {
         match (found.settled.get(&self.id), &found.last) {
             (Some(settled), _) => Ok(settled.clone()),
             (None, Some(last)) => Err(owner::ended(self.negotiator.job(), last)),
-            // It ended so long ago that it was forgotten.
+            // It ended so long ago that its result is no longer kept.
             (None, None) => Ok(Settled::Ended { ending: Ending::Failed, reason: Reason::Unknown }),
         }
     }

@@ -1,4 +1,4 @@
-//! Writes what an application holds as a file that MPI launchers read.
+//! Writes what an application holds as a hostfile for MPI launchers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rms_api::negotiate::{HeldNode, Holding};
 
-/// What a line of a hostfile looks like.
+/// The format of a line of a hostfile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostfileStyle {
     /// `name`.
@@ -19,7 +19,7 @@ pub enum HostfileStyle {
     Mpich,
 }
 
-/// One line for each node that is ready and not being left, the first node first.
+/// Returns one line for each node that is ready and not to be left, the first node first.
 pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     let mut text = format!("# generation {}\n", holding.generation);
     for node in staying(holding) {
@@ -33,7 +33,7 @@ pub(super) fn text(holding: &Holding, style: HostfileStyle) -> String {
     text
 }
 
-/// The nodes that the application can use, and count on.
+/// Returns the nodes that the application can use and will keep.
 pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
     holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming)
 }
@@ -41,13 +41,13 @@ pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
 /// Writes the file atomically: readers see the old nodes or the new ones.
 pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // Several threads may write the same file, and each renames only what it has written itself.
+    // Several threads may write the same file; each renames only what it has written itself.
     static N_WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
     let aside = path.with_file_name(format!(".{name}.{}.{number}", std::process::id()));
     let written = write_anew(&aside, text(holding, style).as_bytes()).and_then(|()| fs::rename(&aside, path));
     if written.is_err() {
-        // An unfinished file must not be left behind.
+        // Do not leave an unfinished file behind.
         let _absent = fs::remove_file(&aside);
     }
     written

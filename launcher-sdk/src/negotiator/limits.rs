@@ -4,7 +4,7 @@ use negotiation::Sizes;
 use rms_api::negotiate::Declared;
 use rms_model::{Malleable, OnResize, Speedup};
 
-/// The limits of offers and demands of the server: the possible numbers of nodes, and the speed-up.
+/// The limits of the server's offers and demands: the possible numbers of nodes, and the speed-up.
 ///
 /// ```
 /// use launcher_sdk::negotiator::Limits;
@@ -18,9 +18,9 @@ pub struct Limits {
     pub least: u32,
     /// The server never offers more.
     pub most: u32,
-    /// Which numbers of nodes between these are of use.
+    /// Which numbers of nodes in this range are usable.
     pub sizes: Sizes,
-    /// Pairs of a number of nodes and the speed in thousandths of that on one node; ascending by nodes. Empty: not
+    /// Pairs of a number of nodes and the speed relative to one node, in thousandths; ascending by nodes. Empty if not
     /// declared. A server that prefers efficient applications uses it.
     pub speedup: Speedup,
 }
@@ -31,31 +31,31 @@ impl Limits {
         Limits { least, most, sizes: Sizes::Any, speedup: Speedup::default() }
     }
 
-    /// Allows only powers of two among them (002, §6).
+    /// Restricts the sizes to powers of two (002, §6).
     #[must_use]
     pub fn in_powers_of_two(self) -> Limits {
         Limits { sizes: Sizes::PowerOfTwo, ..self }
     }
 
-    /// Allows only multiples of `unit`.
+    /// Restricts the sizes to multiples of `unit`.
     #[must_use]
     pub fn in_multiples_of(self, unit: u32) -> Limits {
         Limits { sizes: Sizes::MultipleOf(u64::from(unit)), ..self }
     }
 
-    /// Allows only these numbers, ascending.
+    /// Restricts the sizes to these numbers, which must ascend.
     #[must_use]
     pub fn in_sizes(self, sizes: impl IntoIterator<Item = u32>) -> Limits {
         Limits { sizes: Sizes::Listed(sizes.into_iter().map(u64::from).collect()), ..self }
     }
 
-    /// Declares a speed-up: pairs of a number of nodes and thousandths of the speed on one node, ascending.
+    /// Declares a speed-up: pairs of a number of nodes and the speed relative to one node in thousandths, ascending.
     #[must_use]
     pub fn with_speedup(self, points: impl IntoIterator<Item = (u32, u32)>) -> Limits {
         Limits { speedup: Speedup(points.into_iter().collect()), ..self }
     }
 
-    /// Whether the application can be of this size.
+    /// Returns whether the application can be of this size.
     pub fn fits(&self, n_nodes: u64) -> bool {
         (u64::from(self.least)..=u64::from(self.most)).contains(&n_nodes) && self.sizes.fits(n_nodes)
     }

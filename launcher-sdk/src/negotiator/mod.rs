@@ -1,14 +1,15 @@
 //! For applications that grow and shrink while they run (002): a process of the job negotiates with the server.
 //!
-//! An *evolving* application [asks](Negotiator::request) for more nodes, fewer nodes or more time. A *malleable* one
-//! [declares](Negotiator::declare) the sizes between which it can be changed, and answers when the server offers nodes or
-//! asks for nodes back. An application may do both. A change that both ends agree on is *accepted*; it becomes *ready* when
-//! processes can be placed on the new nodes, or when the processes on the old ones are gone.
+//! An *evolving* application [requests](Negotiator::request) more nodes, fewer nodes or more time. A *malleable* one
+//! [declares](Negotiator::declare) the sizes between which it can be changed, and answers when the server offers nodes
+//! or asks for nodes back. An application may do both. A change that both ends agree on is *accepted*; it becomes
+//! *ready* when processes can be placed on the new nodes, or when the processes on the old ones are gone.
 //!
-//! Any process of a job that was submitted as negotiating (`rms submit --malleable 2-8 --negotiable`) may negotiate for it:
-//! the node's agent places a key and a certificate for the job, and [`Negotiator::connect`] finds them by the environment.
+//! Any process of a job that was submitted as negotiating (`rms submit --malleable 2-8 --negotiable`) may negotiate for
+//! it: the node's agent places a key and a certificate for the job, and [`Negotiator::connect`] finds them through the
+//! environment.
 //!
-//! A job that was submitted with a profile (`rms submit --profile 2x10m,4x1h`) learns its stages here: the present and
+//! A job that was submitted with a profile (`rms submit --profile 2x10m,4x1h`) learns its stages here: the current and
 //! coming ones are in [`Holding::stages`], nodes that come with a stage are reported like any others, and
 //! [`Event::StageEnds`] says which nodes to leave for a smaller stage. It cannot request anything here; `rms evolve`
 //! announces other stages.
@@ -45,10 +46,10 @@
 //!
 //! A negotiator has one thread of its own, which holds the connection, answers for the application and runs the timers;
 //! so an application that computes for hours in its only thread stays connected. [`Negotiator`] and [`Negotiation`] are
-//! handles to it: cheap to clone, [`Send`] and [`Sync`]; they may be used from any thread and any async runtime, and
+//! handles to it: cheap to clone, [`Send`] and [`Sync`], usable from any thread and any async runtime, also
 //! concurrently. Each event goes to one of the waiting callers. The thread ends when the last handle is dropped.
 //!
-//! # When the server is away
+//! # When the server is unreachable
 //!
 //! The thread reconnects, with growing delays, and continues the open negotiations. Requests that are made meanwhile are
 //! sent then; offers may expire while the connection is down. Nothing is decided without the server.

@@ -7,15 +7,16 @@ use rms_model::variables::PMI_MARK;
 
 /// Returns the nodes that the ranks keep. Ranks that `mpirun` has started can leave only together: in MPICH,
 /// `MPI_Finalize` waits for all ranks of the world; Open MPI keeps a daemon on each node. Ranks that our own process
-/// manager has started can leave one by one.
+/// manager (PMI) has started can leave one by one.
 pub(super) fn keeps(variable: impl Fn(&'static str) -> Option<String>) -> Keeps {
     let number = |name| variable(name).and_then(|value| value.parse::<u64>().ok());
     let first_node = || hostlist::expand(&variable("RMS_NODELIST")?).ok()?.into_iter().next();
     let here = |name: Option<String>| name.map_or(Keeps::All, |name| Keeps::Nodes(vec![name]));
     if variable("OMPI_COMM_WORLD_SIZE").is_some() || variable("PMIX_RANK").is_some() {
-        // The daemons of Open MPI are on all of its nodes, with ranks or without. Open MPI 5 does not say on how many.
+        // The daemons of Open MPI are on all of its nodes, with or without ranks. Open MPI 5 does not say on how many.
         return match number("OMPI_MCA_orte_num_nodes") {
-            // Beside an mpirun of the script its ranks have no more than that is told: it is on the first node.
+            // On one node, mpirun passes nothing more to its ranks: the job's script started it, so it is on the first
+            // node.
             Some(1) => here(variable("RMS_NODE_NAME").or_else(first_node)),
             Some(_) | None => Keeps::All,
         };
@@ -26,7 +27,7 @@ pub(super) fn keeps(variable: impl Fn(&'static str) -> Option<String>) -> Keeps 
     if hydra_node.is_none() && mark.is_some() && variable(PMI_MARK) == mark {
         return Keeps::Nothing;
     }
-    // In a spawned group, the world is not all that `mpirun` has started.
+    // In a spawned group, the world is not everything that `mpirun` has started.
     let is_one_node = number("PMI_SIZE").is_some() && number("MPI_LOCALNRANKS") == number("PMI_SIZE");
     match is_one_node && variable("PMI_SPAWNED").is_none() {
         true => here(hydra_node.filter(|node| node != "localhost").or_else(|| variable("RMS_NODE_NAME"))),
@@ -67,7 +68,7 @@ mod tests {
         check(&[&of("2", "2")[..], &[("PMI_SPAWNED", "1")]].concat(), &Keeps::All);
         // In a task of `rms run`, whose mark its ranks inherit.
         check(&[&of("4", "2")[..], &[(PMI_MARK, "12:0")]].concat(), &Keeps::All);
-        // Intel's tells no node.
+        // Intel MPI does not name the node.
         check(&[("PMI_FD", "9"), ("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "1")], &Keeps::All);
     }
 

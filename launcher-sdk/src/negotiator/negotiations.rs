@@ -1,4 +1,4 @@
-//! The application's end of all its negotiations, without clock and network: what it sends and learns for each event.
+//! The application's end of all its negotiations, without clock and network: each event gives messages and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,13 +26,13 @@ pub(super) struct Negotiations {
     known: BTreeMap<NodeId, HeldNode>,
     policy: Option<Policy>,
     longest_valid: Span,
-    /// How long nodes may be kept after agreeing to give them back.
+    /// How long nodes may be kept after it was agreed to give them back.
     release_within: Span,
-    /// Ready negotiations whose nodes the server has not reported yet, and until when to wait for that.
+    /// Ready negotiations whose nodes the server has not reported yet, and how long to wait for the report.
     awaiting_holding: Vec<(NegotiationId, Time)>,
-    /// The rounds of proposals that the application was told about: each is reported once.
+    /// The rounds of proposals that were reported to the application: each is reported once.
     told_rounds: BTreeMap<NegotiationId, u16>,
-    /// The end of a stage that was reported last, and in which generation of nodes.
+    /// The end of a stage that was reported last, and the generation of nodes at that time.
     told_stage_end: Option<(u32, StageEnds)>,
 }
 
@@ -78,8 +78,8 @@ impl Negotiations {
         negotiations
     }
 
-    /// Takes over the state of open negotiations from the server. Known ones were reported already; of others, which an
-    /// earlier process of the application has led, the application learns what it needs to continue them.
+    /// Adopts the state of open negotiations from the server. Known ones were reported already; of those that an
+    /// earlier process of the application led, the application learns what it needs to continue them.
     pub fn recall(&mut self, now: Time, open: &[Reminder]) -> Outcome {
         let mut outcome = Outcome::default();
         for reminder in open {
@@ -99,7 +99,7 @@ impl Negotiations {
                 (Phase::Accepted, _) | (Phase::Committing, Some(Direction::Grow)) => {
                     outcome.events.extend(self.agreed(id, reminder.left.map(|left| now + left)).map(Event::Accepted));
                 }
-                // The nodes are released already: the application only waits until they are gone.
+                // The nodes are already released: the application only waits until they are gone.
                 (Phase::Committing, Some(Direction::Shrink) | None) => {}
                 (Phase::Offered(Side::Application) | Phase::Countered(Side::Application), _) => {}
                 (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing, _) => {}
@@ -131,14 +131,14 @@ impl Negotiations {
         self.dialogues.all()
     }
 
-    /// The time at which [`Negotiations::tick`] has something to do.
+    /// Returns when [`Negotiations::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let shown = self.awaiting_holding.iter().map(|(_, until)| *until).min();
         let stage = self.stage_ends().map(|(told_at, _)| told_at);
         [self.dialogues.next_deadline(), shown, stage].into_iter().flatten().min()
     }
 
-    /// Sets the policy, which from now on answers proposals unless it leaves them to the application.
+    /// Sets the policy, which answers proposals from now on unless it leaves them to the application.
     pub fn answer_with(&mut self, now: Time, policy: Option<Policy>) -> Outcome {
         self.policy = policy;
         let mut outcome = Outcome::default();
@@ -150,7 +150,7 @@ impl Negotiations {
         outcome
     }
 
-    /// Skips numbers that others have used on behalf of the application: its own go on after theirs.
+    /// Skips negotiation numbers that others have used on behalf of the application.
     pub fn skip_to(&mut self, n_opened: u32) {
         self.dialogues.skip_to(n_opened);
     }
@@ -202,7 +202,7 @@ impl Negotiations {
         outcome
     }
 
-    /// Returns when to report the end of the present stage, and the report; none if it was reported, or if no node
+    /// Returns when to report the end of the current stage, and the report; `None` if it was reported, or if no node
     /// goes.
     fn stage_ends(&self) -> Option<(Time, StageEnds)> {
         let stages = self.holding.stages.as_deref()?;
@@ -223,15 +223,15 @@ impl Negotiations {
         (!is_told).then_some((at - ahead, stage_ends))
     }
 
-    /// Reports the end of the stage, if due: a breakpoint or two before the next, smaller stage, early enough to move
-    /// away.
+    /// Reports the end of the stage if it is due: a breakpoint or two before the next, smaller stage, early enough to
+    /// move away.
     fn tell_stage_end(&mut self, now: Time, outcome: &mut Outcome) {
         let Some((_, stage_ends)) = self.stage_ends().filter(|(told_at, _)| *told_at <= now) else { return };
         self.told_stage_end = Some((self.holding.generation, stage_ends.clone()));
         outcome.events.push(Event::StageEnds(stage_ends));
     }
 
-    /// Resumes the dialogues on a new connection: either end may have missed what the other sent.
+    /// Resumes the dialogues on a new connection: either end may have missed messages of the other.
     pub fn resume(&mut self, now: Time) -> Outcome {
         let output = self.dialogues.resume(now);
         self.outcome_of(now, output)
@@ -272,7 +272,7 @@ impl Negotiations {
                     let template = dialogue.and_then(Dialogue::proposal).cloned();
                     outcome.events.push(Event::Ended { negotiation: change.id, template, ending, reason });
                 }
-                // Our own statements, and phases that wait for the server.
+                // Our own statements, and phases in which we wait for the server.
                 Phase::Offered(Side::Application) | Phase::Countered(Side::Application) => {}
                 Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Failing => {}
             }
@@ -303,7 +303,7 @@ impl Negotiations {
         };
         let is_counter = matches!(act, Act::Counter(_));
         let done = match self.act(now, id, act) {
-            // The policy's counter-proposal is not allowed after the previous ones, so there is no agreement.
+            // The policy's counter-proposal contradicts the previous ones, so there is no agreement.
             Err(_) if is_counter => self.act(now, id, Act::Reject(Reason::Declined)),
             done => done,
         };
@@ -341,7 +341,7 @@ impl Negotiations {
         Some(Agreed { negotiation: id, direction, template, leaving, until })
     }
 
-    /// Replaces numbers of nodes in an error by their names.
+    /// Replaces node numbers in an error by their names.
     fn with_node_names(&self, id: NegotiationId, error: ActError) -> NegotiatorError {
         let ActError::Breach(Breach::Nodes { n_nodes: _, agreed }) = error else { return error.into() };
         let items = self.dialogues.get(id).and_then(Dialogue::proposal).map_or(&[][..], Template::items);
@@ -357,7 +357,7 @@ impl Negotiations {
                 let leaving: BTreeSet<NodeId> =
                     names.iter().map(|name| node(&self.holding, name)).collect::<Result<_, _>>()?;
                 match self.holding.nodes.first().filter(|first| leaving.contains(&first.node)) {
-                    // The server would end the whole negotiation.
+                    // Sent to the server, this would end the whole negotiation.
                     Some(first) => Err(NegotiatorError::FirstNode(first.name.clone())),
                     None => Ok(leaving),
                 }
@@ -405,7 +405,7 @@ impl Negotiations {
     }
 
     fn remember_nodes(&mut self) {
-        // Nodes that went before the last change are no longer needed.
+        // Nodes that left before the last change are no longer needed.
         let still = |node: &NodeId| {
             let is_negotiated_about = |dialogue: &Dialogue| dialogue.nodes().is_some_and(|nodes| nodes.contains(node));
             self.dialogues.all().iter().any(is_negotiated_about)
@@ -434,8 +434,8 @@ fn offer_event(dialogue: Option<&Dialogue>, offer: Offer) -> Event {
     if is_first { Event::Offered(offer) } else { Event::Countered(offer) }
 }
 
-/// Keeps the newest message of each negotiation: it implies the earlier ones, so a mere confirmation need not be sent
-/// beside an answer.
+/// Keeps the newest message of each negotiation: it implies the earlier ones, so a mere confirmation need not accompany
+/// an answer.
 fn keep_newest(messages: &mut Vec<Message>) {
     let mut later: BTreeSet<NegotiationId> = BTreeSet::new();
     messages.reverse();
@@ -465,8 +465,9 @@ fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
 /// How long a counter-offer of ours is valid: the server answers at once, unless the counter-offer waits for nodes.
 const VALID_FOR: Span = Span::from_mins(1);
 
-/// The longest notice before a smaller stage begins; for a short stage it is the last tenth of the present one.
+/// The longest notice before a smaller stage begins; for a short stage, the notice is the last tenth of the current
+/// one.
 const LONGEST_NOTICE: Span = Span::from_mins(1);
 
-/// How long to wait for the holding: it and the message that the negotiation is ready come separately.
+/// How long to wait for the holding: the holding and the ready message arrive separately.
 const HOLDING_WITHIN: Span = Span::from_secs(1);

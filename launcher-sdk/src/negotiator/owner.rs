@@ -54,7 +54,7 @@ pub(super) struct Snapshot {
 pub enum Settled {
     /// With a result.
     Ready(Box<Ready>),
-    /// Without one; everything is as before.
+    /// Without a result; everything is as before.
     Ended {
         /// How.
         ending: Ending,
@@ -73,7 +73,7 @@ pub(super) enum Command {
     Free { nodes: Vec<String>, reply: Reply<()> },
 }
 
-/// Nodes to be left at the next stage, until the server has answered.
+/// Nodes to be left at the next stage; kept until the server has answered.
 struct PendingFree {
     nodes: Vec<String>,
     reply: Reply<()>,
@@ -82,7 +82,7 @@ struct PendingFree {
 
 type Reply<T> = oneshot::Sender<Result<T, NegotiatorError>>;
 
-/// The most commands that wait for the owner. If there are more, the caller waits, but never for long.
+/// The most commands that wait for the owner. Above that the caller waits, but never for long.
 const MAX_COMMANDS: usize = 64;
 
 /// Connects, and hands the connection over to a new thread.
@@ -95,7 +95,7 @@ pub(super) async fn start(environment: JobEnvironment) -> Result<(mpsc::Sender<C
         runtime.block_on(async move {
             match Owner::connect(environment, handle).await {
                 Ok((owner, commands, shared)) => {
-                    // The caller no longer waits: the owner will find that no handle is left.
+                    // The caller may no longer wait; the owner then finds that no handle is left.
                     let _ = started.send(Ok((commands, shared)));
                     owner.run().await;
                 }
@@ -134,7 +134,7 @@ enum Connection {
 
 type Attempt = Pin<Box<dyn Future<Output = Result<(Channel, Box<Attached>), AttachError>> + Send>>;
 
-/// What the owner has waited for, and received.
+/// The event that the owner's loop waited for.
 enum Next {
     Message(Result<NegotiatorTold, LinkError>),
     Attached(Result<(Channel, Box<Attached>), AttachError>),
@@ -189,7 +189,7 @@ impl Owner {
             declare_seq: 0,
             pending_frees: Vec::new(),
         };
-        // Done before the first handle exists: its first read finds what an earlier process has left.
+        // Done before the first handle exists, so that its first read finds what an earlier process has left.
         let now = shared.clock.now();
         let mut outcome = owner.negotiations.recall(now, &attached.open);
         outcome.merge(owner.negotiations.tick(now));
@@ -213,7 +213,7 @@ impl Owner {
             }
         }
         self.endpoint.close("done");
-        // The close is sent at once, or else the server will notice the silence.
+        // Usually the close is sent at once; otherwise the server notices the silence.
         let _ = tokio::time::timeout(GOODBYE_WITHIN, self.endpoint.wait_idle()).await;
     }
 
@@ -270,8 +270,7 @@ impl Owner {
         }
     }
 
-    /// Handles the answer to a declaration or to freed nodes: nothing else that is sent after the attachment is
-    /// answered.
+    /// Handles the answer to a declaration or to freed nodes; nothing else that is sent after attaching is answered.
     fn on_answer(&mut self, seq: u64, answer: Result<NegotiatorAnswer, Refused>) {
         let freed = self.pending_frees.iter().position(|pending_free| pending_free.seq == seq);
         if seq != self.declare_seq && freed.is_none() {
@@ -336,7 +335,7 @@ impl Owner {
         }
     }
 
-    /// Sends the declaration; without a connection, it is sent once there is one.
+    /// Sends the declaration. Without a connection, it is sent once there is one.
     async fn declare(&mut self) {
         let (Connection::Up(channel), Some(declared)) = (&mut self.connection, &self.declared) else { return };
         match channel.declare(declared).await {
@@ -345,7 +344,7 @@ impl Owner {
         }
     }
 
-    /// Sends the freed nodes, from this index on; without a connection, they are sent once there is one.
+    /// Sends the freed nodes from this index on. Without a connection, they are sent once there is one.
     async fn free(&mut self, from: usize) {
         for idx in from..self.pending_frees.len() {
             let Connection::Up(channel) = &mut self.connection else { return };
@@ -356,8 +355,8 @@ impl Owner {
         }
     }
 
-    /// Sends the messages if there is a connection; dialogues repeat by themselves what was not received. Delivers the
-    /// events to the application.
+    /// Sends the messages if there is a connection; dialogues repeat what was not received. Delivers the events to the
+    /// application.
     async fn deliver(&mut self, outcome: Outcome) {
         let Outcome { messages, events } = outcome;
         for message in messages {
@@ -403,7 +402,7 @@ impl Owner {
         }
     }
 
-    /// Handles a lost connection: the next attempt follows after a delay.
+    /// Handles a lost connection: schedules the next attempt after a delay.
     fn reconnect(&mut self, error: &LinkError) {
         let was_up = matches!(self.connection, Connection::Up(_));
         if was_up {
@@ -447,7 +446,7 @@ impl Owner {
         self.deliver(outcome).await;
     }
 
-    /// Closes the negotiator: callers that wait, and later callers, learn why.
+    /// Closes the negotiator: waiting and later callers learn why.
     fn close(&mut self, last: Event) {
         for reply in self.declare_replies.drain(..) {
             let _ = reply.send(Err(ended(self.shared.job, &last)));
@@ -464,7 +463,7 @@ impl Owner {
     }
 }
 
-/// Tries to attach for as long as the environment says; a refusal that is not temporary ends the attempts.
+/// Tries to attach for as long as the environment allows; a refusal that is not temporary ends the attempts.
 async fn first_attach(
     environment: &JobEnvironment,
     endpoint: &Endpoint,
@@ -490,7 +489,7 @@ async fn first_attach(
     }
 }
 
-/// The error of every call after the last event.
+/// Returns the error of every call after the last event.
 pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
     match last {
         Event::JobEnding(outcome) => NegotiatorError::JobEnded { job, outcome: outcome.clone() },
@@ -508,7 +507,7 @@ pub(super) fn ended(job: JobId, last: &Event) -> NegotiatorError {
     }
 }
 
-/// Whether the refusal is temporary: the server is starting, stopping, or asked too often.
+/// Returns whether the refusal is temporary: the server is starting, stopping, or asked too often.
 fn may_retry(refused: &Refused) -> bool {
     matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "rate_limit" | "busy")
 }

@@ -83,7 +83,7 @@ pub fn within(limits: &Limits, offer: &Offer, holding: &Holding) -> Decision {
     }
 }
 
-/// The greatest quantity, up to what is proposed, that the limits and our own terms allow.
+/// Returns the largest quantity, up to what is proposed, that the limits and our own terms allow.
 fn usable(
     limits: &Limits,
     direction: Direction,
@@ -106,7 +106,7 @@ fn usable(
             let most = item.quantity.0.min(n_held + u64::from(limits.most));
             (1..=most).rev().find(fits).map(Quantity)
         }
-        // More time, and more of what is inside present nodes, is always useful; whether to give any back is the
+        // More time, and more resources inside current nodes, are always useful; whether to give any back is the
         // application's decision.
         Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) | Resource::Licences(..) | Resource::Time => {
             let is_welcome = direction == Direction::Grow || own.is_some();
@@ -128,7 +128,7 @@ fn answer_item(direction: Direction, item: &mut Item, mine: Option<&Item>, quant
         item.nodes.clear();
         item.terms.price = price;
         match mine.filter(|mine| mine.is_live()) {
-            // What was useful before must stay useful, or the proposal would be worse than the last.
+            // What was useful before must stay useful, or the proposal would take back a concession.
             Some(mine) => {
                 item.terms.least = mine.terms.least;
                 item.terms.most = mine.terms.most;

@@ -1,4 +1,4 @@
-//! Events that wait for the application, merged so that there are never many.
+//! A bounded queue of events for the application, which merges events.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use super::event::{Event, Warning};
 
-/// The queue of events. It is not a channel: putting an event never waits. See [`Queue::put`] for what happens to
-/// events that are not taken.
+/// The queue of events. Unlike with a channel, putting an event never waits. [`Queue::put`] says what happens to events
+/// that are not taken.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pending: Mutex<Pending>,
@@ -22,15 +22,15 @@ struct Pending {
     is_closed: bool,
 }
 
-/// What can be taken now.
+/// The result of an attempt to take an event.
 enum Take {
     Event(Box<Event>),
     Nothing,
     End,
 }
 
-/// The most negotiations whose events wait at the same time. When there are more, because the application never looks,
-/// the oldest one that is over is forgotten: what it has changed is in [`Event::Holding`].
+/// The most negotiations with waiting events. Above that, because the application never reads, the oldest finished one
+/// is dropped: its effect is in [`Event::Holding`].
 const MAX_WAITING: usize = 64;
 
 impl Queue {
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        // No change of the queue can panic half-way.
+        // No change of the queue can panic half-way, so a poisoned lock still guards a consistent queue.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The simple interface for applications with limits: says at each breakpoint what to do.
+//! The simple interface for applications with limits: at each breakpoint it returns what to do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,28 +13,29 @@ use super::limits::Limits;
 use super::owner;
 use super::policy::Policy;
 
-/// Declares limits, answers all proposals within them, and returns at each breakpoint what is to be done. It consumes
-/// the negotiator's events, so the application must not read them itself.
+/// Declares limits, answers all proposals within them, and returns at each breakpoint what to do. It consumes the
+/// negotiator's events, so the application must not read them itself.
 #[derive(Debug)]
 pub struct Resizing {
     negotiator: Negotiator,
-    /// Nodes that the application was told about.
+    /// Nodes that were reported to the application.
     known: BTreeMap<NodeId, HeldNode>,
-    /// Those of them that it was told to leave, and by which negotiation; none: for its next stage.
+    /// Those of them that it was asked to leave, and for which negotiation; `None` for its next stage.
     leaving: BTreeMap<NodeId, Option<NegotiationId>>,
     waiting: VecDeque<Change>,
 }
 
-/// Something that is to be done at a breakpoint.
+/// Something to do at a breakpoint.
 #[derive(Debug)]
 pub enum Change {
     /// Processes can be placed on these nodes.
     Added(Added),
     /// Nodes are to be left.
     Leave(Leave),
-    /// Nodes are gone with all that ran there: go on without them. Either they are lost, which is reported only to
-    /// applications that [survive this](super::JobEnvironment::survives_loss) or were submitted so (others are ended);
-    /// or they were taken, because a user or admin asked for that or the application did not leave them in time.
+    /// Nodes are gone with everything that ran there: go on without them. Either they are lost, which is reported only
+    /// to applications that [survive this](super::JobEnvironment::survives_loss) or were submitted so (others are
+    /// ended); or they were taken, because a user or admin asked for that or the application did not leave them in
+    /// time.
     Lost(Vec<HeldNode>),
 }
 
@@ -47,13 +48,13 @@ pub struct Added {
     pub holding: Holding,
 }
 
-/// Nodes are to be left: move what runs there elsewhere, then call [`Leave::done`]. If it is dropped without that,
-/// [`Resizing::breakpoint`] does not return it again; the server waits, warns, and at last takes the nodes.
+/// Nodes to leave: move what runs there elsewhere, then call [`Leave::done`]. If it is dropped without that,
+/// [`Resizing::breakpoint`] does not return it again; the server waits, warns, and finally takes the nodes.
 #[derive(Debug)]
 #[must_use = "the server waits until the nodes are left"]
 pub struct Leave {
     negotiator: Negotiator,
-    /// None: they are left for the next stage of the application.
+    /// `None`: they are left for the next stage of the application.
     negotiation: Option<NegotiationId>,
     n_nodes: u64,
     /// The nodes to leave: the last ones, unless others were named. The application may choose other nodes, but not its
@@ -62,10 +63,10 @@ pub struct Leave {
 }
 
 impl Resizing {
-    /// Declares the limits. From now on all proposals within them are accepted, also while the application computes.
+    /// Declares the limits. From now on all proposals within them are accepted, even while the application computes.
     ///
     /// # Errors
-    /// As [`Negotiator::declare`].
+    /// See [`Negotiator::declare`].
     pub async fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
         negotiator.declare(limits.clone()).await?;
         negotiator.answer_with(Policy::within(limits)).await?;
@@ -74,7 +75,7 @@ impl Resizing {
         Ok(Resizing { negotiator: negotiator.clone(), known, leaving: BTreeMap::new(), waiting: VecDeque::new() })
     }
 
-    /// Returns what is to be done now, if anything; does not wait. Call it until it returns `None`.
+    /// Returns what to do now, if anything; does not wait. Call it until it returns `None`.
     ///
     /// # Errors
     /// The application is being ended, or it has another negotiator.
@@ -90,7 +91,7 @@ impl Resizing {
     /// Waits until there is something to do. Cancel safe.
     ///
     /// # Errors
-    /// As [`Resizing::breakpoint`].
+    /// See [`Resizing::breakpoint`].
     pub async fn next_change(&mut self) -> Result<Change, NegotiatorError> {
         loop {
             if let Some(change) = self.waiting.pop_front() {
@@ -101,7 +102,7 @@ impl Resizing {
         }
     }
 
-    /// The negotiator, to request something, or to write a hostfile.
+    /// Returns the negotiator, to request something, or to write a hostfile.
     pub fn negotiator(&self) -> &Negotiator {
         &self.negotiator
     }
@@ -115,7 +116,7 @@ impl Resizing {
     }
 
     fn push_leave(&mut self, negotiation: Option<NegotiationId>, n_nodes: u64, mut nodes: Vec<HeldNode>) {
-        // The end of a stage is reported again because it was announced differently: the application is already leaving
+        // The end of a stage is reported again if it was announced differently: the application is already leaving
         // these nodes.
         nodes.retain(|node| self.leaving.insert(node.node, negotiation).is_none());
         if !nodes.is_empty() {
@@ -124,8 +125,8 @@ impl Resizing {
         }
     }
 
-    /// The change for which nodes were to be left did not come about: the application is told again about those it
-    /// still has.
+    /// Cancels the leaving of nodes after the change did not take place. The nodes that the application still has are
+    /// reported to it again.
     fn cancel_leaving(&mut self, negotiation: Option<NegotiationId>, holding: &Holding) {
         let staying = self.leaving.extract_if(.., |_, of| *of == negotiation).map(|(node, _)| node);
         let staying: Vec<HeldNode> = staying.filter_map(|node| self.known.remove(&node)).collect();
@@ -133,8 +134,8 @@ impl Resizing {
         self.push_added(staying.into_iter().filter(is_held).collect(), holding);
     }
 
-    /// Handles a changed holding. It is the only report of nodes that others have asked for, or that came and went with
-    /// a stage.
+    /// Handles a changed holding, which is the only report of nodes that others have requested, or that came and went
+    /// with a stage.
     fn holding_changed(&mut self, holding: &Holding) {
         if !next_stage_is_smaller(holding) {
             self.cancel_leaving(None, holding);
@@ -164,7 +165,7 @@ impl Resizing {
                 self.waiting.push_back(Change::Lost(nodes));
             }
             Event::Ended { negotiation, reason, .. } => match reason {
-                // The nodes are taken nevertheless, and the holding shows it.
+                // The nodes are taken all the same, which the holding shows.
                 Reason::BrokenPromise | Reason::Administrator => {}
                 Reason::Declined
                 | Reason::NoResources
@@ -186,14 +187,14 @@ impl Resizing {
             last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
                 return Err(owner::ended(self.negotiator.job(), &last));
             }
-            // The policy answers proposals, and a change that is only agreed needs no action.
+            // The policy answers proposals; a change that is only agreed needs no action.
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Ready(_) | Event::Warned(_) => {}
         }
         Ok(())
     }
 }
 
-/// Whether the next stage of the application has fewer nodes than the present one.
+/// Returns whether the next stage of the application has fewer nodes than the current one.
 fn next_stage_is_smaller(holding: &Holding) -> bool {
     match holding.stages.as_deref().map(|stages| stages.legs.as_slice()) {
         Some([current, next, ..]) => next.nodes < current.nodes,
@@ -206,24 +207,24 @@ fn by_node(holding: &Holding) -> BTreeMap<NodeId, HeldNode> {
 }
 
 impl Leave {
-    /// The names of the nodes that go if [`Leave::done`] is called.
+    /// Returns the names of the nodes that go if [`Leave::done`] is called.
     pub fn names(&self) -> Vec<&str> {
         self.nodes.iter().map(|node| node.name.as_str()).collect()
     }
 
-    /// How many nodes are to be left.
+    /// Returns how many nodes to leave.
     pub fn n_nodes(&self) -> u64 {
         self.n_nodes
     }
 
-    /// Reports that these nodes are left: processes that still run there are ended, and others may get the nodes.
+    /// Reports that these nodes are left: processes that still run there are ended, and the nodes become free.
     ///
     /// # Errors
     /// The application is being ended, or it has another negotiator.
     pub async fn done(self) -> Result<(), NegotiatorError> {
         match self.negotiation {
             Some(negotiation) => ignore_too_late(self.negotiator.negotiation(negotiation).release_last().await),
-            // The stage has begun meanwhile, or another one was announced in its place.
+            // The stage has begun meanwhile, or another one was announced instead.
             None => match self.negotiator.free(self.names()).await {
                 Err(NegotiatorError::Refused(_)) => Ok(()),
                 freed => freed,
@@ -231,10 +232,10 @@ impl Leave {
         }
     }
 
-    /// As [`Leave::done`], for the same number of other nodes, by name.
+    /// Like [`Leave::done`], for the same number of other nodes, by name.
     ///
     /// # Errors
-    /// As [`Leave::done`], and nodes that are not the application's, or are more or fewer than agreed.
+    /// Those of [`Leave::done`], and nodes that are not the application's or whose number differs from what was agreed.
     pub async fn done_with<S: AsRef<str>>(self, nodes: impl IntoIterator<Item = S>) -> Result<(), NegotiatorError> {
         match self.negotiation {
             Some(negotiation) => ignore_too_late(self.negotiator.negotiation(negotiation).release(nodes).await),
@@ -243,7 +244,7 @@ impl Leave {
     }
 }
 
-/// An application that was too slow has lost the nodes already, or may keep them: there is nothing left to do.
+/// Ignores that a release came too late: the application has already lost the nodes, or may keep them.
 fn ignore_too_late(released: Result<(), NegotiatorError>) -> Result<(), NegotiatorError> {
     match released {
         Err(NegotiatorError::Act(ActError::NotNow(_) | ActError::NoSuch(_))) => Ok(()),

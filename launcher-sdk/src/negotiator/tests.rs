@@ -1,4 +1,4 @@
-//! The application's end against the other one, in one process and without time: what it says, and what it learns.
+//! Tests the application's end against the server's, in one process and without real time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ fn clusters() -> BTreeMap<ClusterId, String> {
     [(A, "a".to_owned()), (B, "b".to_owned())].into()
 }
 
-/// What the server says to who attaches.
+/// Returns the server's answer to an attaching process.
 fn attached(holding: Holding, open: Vec<Reminder>) -> Attached {
     Attached {
         job: JOB,
@@ -68,7 +68,7 @@ fn attached(holding: Holding, open: Vec<Reminder>) -> Attached {
     }
 }
 
-/// Both ends; what one says the other hears at once.
+/// Both ends; each message is delivered at once.
 struct Table {
     rms: Dialogues,
     negotiations: Negotiations,
@@ -135,7 +135,7 @@ impl Table {
         self.hear_application(outcome);
     }
 
-    /// The process is gone, and another one attaches; or the connection is another one.
+    /// Attaches another process after the first one died (`is_anew`), or reconnects the same one.
     fn attaches(&mut self, is_anew: bool) {
         let open = self.rms.all().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
         let attached = attached(self.negotiations.holding().clone(), open);
@@ -149,12 +149,12 @@ impl Table {
         self.hear_rms(output);
     }
 
-    /// Where the server's end stands, which is how it is.
+    /// Returns the phase at the server's end, which is authoritative.
     fn phase(&self, id: NegotiationId) -> Phase {
         self.rms.get(id).expect("it is known").phase()
     }
 
-    /// The quantity of the one item that stands.
+    /// Returns the quantity of the only item of the current proposal.
     fn quantity(&self, id: NegotiationId) -> u64 {
         self.rms.get(id).and_then(|dialogue| dialogue.proposal()).expect("it stands").items()[0].quantity.0
     }
@@ -178,7 +178,7 @@ fn two_processors_and_two_more_make_four() {
     let events = table.take_events();
     let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((agreed.n_nodes(), agreed.leaving.len()), (2, 0));
-    // Ready is told once it shows in what is held.
+    // Ready is reported once the change shows in the holding.
     table.rms_does(id, Action::Ready);
     assert_eq!(table.take_events(), []);
     table.holds(2, 4);
@@ -276,7 +276,7 @@ fn without_a_policy_the_application_is_asked_and_with_one_what_waits_is_answered
     assert_eq!(table.phase(id), Phase::Accepted);
 }
 
-/// Whoever looks again at what it answers by itself, or comes back after a break, is not asked twice.
+/// The offer is not reported again on a later tick or after a reconnection.
 #[test]
 fn an_offer_is_told_once() {
     let mut table = Table::of_nodes(2);
@@ -341,7 +341,7 @@ fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
     let old = table.rms_offers(Direction::Grow, nodes(2, 4));
     let counter = vec![Item { quantity: Quantity(2), ..nodes(2, 4) }];
     table.does(old, Act::Counter(counter));
-    // The process is killed before it hears the next proposal.
+    // The process is killed before it receives the next proposal.
     let template = table.rms.get(old).and_then(|dialogue| dialogue.proposal()).expect("it stands").clone();
     let template = template.with_items(vec![nodes(2, 4)]).expect("a counter");
     let lost = table.rms.act(at(0), old, Action::Propose { template, valid_for: Span::from_secs(30) });
@@ -397,7 +397,7 @@ fn ready_is_told_without_the_holding_once_that_takes_too_long() {
     assert!(matches!(outcome.events.as_slice(), [Event::Ready(_)]), "{outcome:?}");
 }
 
-/// It has no node there yet, so the server told it which cluster that is.
+/// The application has no node there yet; the server has told it the clusters.
 #[test]
 fn nodes_of_a_cluster_where_it_has_none_are_asked_for_by_its_name() {
     let mut table = Table::of_nodes(2);
@@ -421,7 +421,7 @@ fn nodes_of_several_clusters_are_asked_for_as_one_set() {
     assert_eq!(items, [(Resource::Nodes(A), 2, 1, 7), (Resource::Nodes(B), 0, 4, 7)]);
 }
 
-/// Who names nodes need not say where they are.
+/// Named nodes determine their cluster.
 #[test]
 fn nodes_that_are_given_back_are_of_the_cluster_that_they_are_of() {
     let mut table = Table::of_nodes(2);
@@ -508,7 +508,7 @@ fn agreements(events: &[Event]) -> Vec<NegotiationId> {
     events.iter().filter_map(agreed).collect()
 }
 
-/// In stages of these sizes, of which the first began at `at(0)` and each lasts for 100 s.
+/// Returns a holding in stages of these sizes; the first began at `at(0)` and each lasts for 100 s.
 fn in_stages(generation: u32, legs: &[u32]) -> Holding {
     let leg = |(idx, nodes): (usize, &u32)| {
         let start = Some(at(100 * idx as i64));
@@ -542,7 +542,7 @@ fn the_end_of_a_stage_is_told_once_and_in_time() {
     assert_eq!(ends(negotiations.tick(at(89))), None);
     assert_eq!(ends(negotiations.tick(at(90))), Some((2, vec!["a4".to_owned(), "a3".to_owned()])));
     assert_eq!((ends(negotiations.tick(at(91))), negotiations.next_deadline()), (None, None));
-    // Announced anew: one goes, which was chosen already.
+    // Announced again with other sizes: one node goes, which was chosen already.
     let mut anew = in_stages(1, &[4, 3]);
     anew.nodes[1].is_departing = true;
     assert_eq!(ends(negotiations.set_holding(at(92), anew)), Some((2, vec!["a2".to_owned()])));

@@ -1,4 +1,4 @@
-//! What an application asks for.
+//! The request of an application in a negotiation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::error::NegotiatorError;
 
-/// A request of an application, before names are resolved against what it holds.
+/// A request of an application, before its names are resolved against the holding.
 ///
 /// ```
 /// use launcher_sdk::negotiator::Want;
@@ -47,7 +47,7 @@ struct Simple {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WantedResource {
-    /// `None`: where the first node is.
+    /// `None`: the cluster of the first node.
     Nodes(Option<String>),
     /// The same for cores, and for the variants below.
     Cores(Option<String>),
@@ -58,7 +58,7 @@ enum WantedResource {
 }
 
 impl WantedResource {
-    /// The cluster of the resource.
+    /// Returns the cluster of the resource.
     fn cluster_mut(&mut self) -> Option<&mut Option<String>> {
         match self {
             WantedResource::Nodes(cluster) | WantedResource::Cores(cluster) | WantedResource::Memory(cluster) => {
@@ -76,15 +76,15 @@ impl Want {
         Want::simple(Direction::Grow, WantedResource::Nodes(None), n_nodes)
     }
 
-    /// Gives so many nodes back: those that [`Want::nodes`] names, or those that [`Negotiation::release`] will name.
+    /// Gives that many nodes back: those that [`Want::nodes`] names, or those that [`Negotiation::release`] will name.
     ///
     /// [`Negotiation::release`]: super::Negotiation::release
     pub fn shrink(n_nodes: u64) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Nodes(None), n_nodes)
     }
 
-    /// Requests so many nodes more on each of several clusters: all of them or none, any of them, or just one of these
-    /// alternatives. Further terms apply to each cluster.
+    /// Requests that many more nodes on each of several clusters: all of them or none, any of them, or just one of
+    /// these alternatives. Further terms apply to each cluster.
     ///
     /// ```
     /// use launcher_sdk::negotiator::{SetRule, Want};
@@ -97,7 +97,7 @@ impl Want {
         Want::of_clusters(Direction::Grow, rule, nodes)
     }
 
-    /// Gives so many nodes back on each of several clusters.
+    /// Gives that many nodes back on each of several clusters.
     pub fn shrink_on<S: Into<String>>(rule: SetRule, nodes: impl IntoIterator<Item = (S, u64)>) -> Want {
         Want::of_clusters(Direction::Shrink, rule, nodes)
     }
@@ -117,30 +117,30 @@ impl Want {
         Want { direction, contents, valid_for: VALID_FOR }
     }
 
-    /// Requests so many cores more on each node that is held, or on those that [`Want::nodes`] names. When the
-    /// negotiation is ready, all threads of the job's processes may run on the new cores.
+    /// Requests that many more cores on each held node, or on those that [`Want::nodes`] names. When the negotiation is
+    /// ready, all threads of the job's processes may run on the new cores.
     pub fn more_cores(n_cores: u64) -> Want {
         Want::simple(Direction::Grow, WantedResource::Cores(None), n_cores)
     }
 
-    /// Gives so many cores of each node back, or of each node that [`Want::nodes`] names. Threads are moved to the
+    /// Gives that many cores of each node back, or of each node that [`Want::nodes`] names. Threads are moved to the
     /// remaining cores as soon as the server agrees.
     pub fn fewer_cores(n_cores: u64) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Cores(None), n_cores)
     }
 
-    /// Requests so many MiB of memory more on each node that is held, or on those that [`Want::nodes`] names. Only
-    /// where jobs share nodes, and if the job was submitted with an amount of memory.
+    /// Requests that many more MiB of memory on each held node, or on those that [`Want::nodes`] names. Only where jobs
+    /// share nodes, and if the job was submitted with an amount of memory.
     pub fn more_memory(mebibytes: u64) -> Want {
         Want::simple(Direction::Grow, WantedResource::Memory(None), mebibytes)
     }
 
-    /// Gives so many MiB of each node back. This fails if the processes use more than would be left.
+    /// Gives that many MiB of each node back. This fails if the processes use more than would be left.
     pub fn less_memory(mebibytes: u64) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Memory(None), mebibytes)
     }
 
-    /// Requests so many devices of a name more on each node, `gpu` or with a type `gpu:a100`. Only where jobs share
+    /// Requests that many more devices of a kind on each node: `gpu`, or with a type, `gpu:a100`. Only where jobs share
     /// nodes.
     ///
     /// ```
@@ -154,27 +154,27 @@ impl Want {
         Want::simple(Direction::Grow, WantedResource::Devices(None, name.to_owned()), count)
     }
 
-    /// Gives so many devices of a name back on each node, those with the highest numbers.
+    /// Gives that many devices of a kind back on each node, those with the highest numbers.
     pub fn fewer_devices(name: &str, count: u64) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Devices(None, name.to_owned()), count)
     }
 
-    /// Requests so many licences of the cluster more.
+    /// Requests that many more licences of the cluster.
     pub fn more_licences(name: &str, count: u64) -> Want {
         Want::simple(Direction::Grow, WantedResource::Licences(None, name.to_owned()), count)
     }
 
-    /// Gives so many licences of the cluster back.
+    /// Gives that many licences of the cluster back.
     pub fn fewer_licences(name: &str, count: u64) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Licences(None, name.to_owned()), count)
     }
 
-    /// Requests to run so much longer than was asked for at the submission.
+    /// Requests a longer wall time than the one submitted, by `span`.
     pub fn more_time(span: Span) -> Want {
         Want::simple(Direction::Grow, WantedResource::Time, span.as_millis().unsigned_abs())
     }
 
-    /// Offers to end so much earlier.
+    /// Offers to end earlier, by `span`.
     pub fn less_time(span: Span) -> Want {
         Want::simple(Direction::Shrink, WantedResource::Time, span.as_millis().unsigned_abs())
     }
@@ -200,13 +200,13 @@ impl Want {
         self.with_terms(|terms| terms.least = Quantity(quantity))
     }
 
-    /// Restricts the totals that are held after the change.
+    /// Restricts the total held after the change.
     #[must_use]
     pub fn to_sizes(self, sizes: Sizes) -> Want {
         self.with_terms(|terms| terms.sizes.clone_from(&sizes))
     }
 
-    /// Sets the price for a node and an hour, in thousandths: the most that is paid, or the least that is taken.
+    /// Sets the price per node and hour, in thousandths: the most that is paid, or the least that is taken.
     #[must_use]
     pub fn at_price(self, thousandths: u64) -> Want {
         self.with_terms(|terms| terms.price = Price(thousandths))
@@ -218,7 +218,7 @@ impl Want {
         self.with_terms(|terms| terms.duration = Some(span))
     }
 
-    /// Sets a deadline, by the server's clock: ready by then, or not at all.
+    /// Sets a deadline, by the server's clock: the change must be ready by then, or is not made.
     #[must_use]
     pub fn by(self, deadline: Time) -> Want {
         self.with_terms(|terms| terms.deadline = Some(deadline))
@@ -230,8 +230,8 @@ impl Want {
         self.with_terms(|terms| terms.priority = priority)
     }
 
-    /// Chooses the cluster of the nodes, where the application may or may not hold some, or of the cores; otherwise it
-    /// is the cluster of the first node.
+    /// Chooses the cluster of the nodes (the application need not hold any there) or of the cores; the default is the
+    /// cluster of the first node.
     #[must_use]
     pub fn on(mut self, cluster: &str) -> Want {
         for simple in self.simple_mut() {
@@ -251,7 +251,7 @@ impl Want {
         self
     }
 
-    /// Sets how long to wait for an answer, and thereby how long nodes may take to become free. The default is a
+    /// Sets how long to wait for an answer, and thereby how long nodes may take to become free. The default is one
     /// minute; more than an hour counts as an hour.
     #[must_use]
     pub fn within(self, valid_for: Span) -> Want {
@@ -266,7 +266,7 @@ impl Want {
     fn simple_mut(&mut self) -> &mut [Simple] {
         match &mut self.contents {
             Contents::Simple(_, simple) => simple,
-            // In a template the items have these terms.
+            // In a template, the items have these terms.
             Contents::Template { .. } => &mut [],
         }
     }
@@ -289,7 +289,7 @@ impl Want {
     }
 }
 
-/// A request in the form in which a dialogue opens.
+/// A request in the form that opens a dialogue.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub direction: Direction,
@@ -354,18 +354,18 @@ impl Simple {
     }
 }
 
-/// The number of a cluster.
+/// Returns the number of a cluster.
 pub(super) fn cluster(clusters: &BTreeMap<ClusterId, String>, name: &str) -> Option<ClusterId> {
     clusters.iter().find(|(_, known)| *known == name).map(|(cluster, _)| *cluster)
 }
 
-/// The cluster of a request that names none: that of the named nodes, or of the first node.
+/// Returns the cluster of a request that names none: that of the named nodes, or of the first node.
 fn default_cluster(holding: &Holding, named: &BTreeSet<NodeId>) -> Result<ClusterId, NegotiatorError> {
     let mut meant = holding.nodes.iter().filter(|node| named.is_empty() || named.contains(&node.node));
     meant.next().map(|node| node.cluster).ok_or_else(|| NegotiatorError::NoSuchNode(String::new()))
 }
 
-/// The number of a node that is held.
+/// Returns the number of a held node.
 pub(super) fn node(holding: &Holding, name: &str) -> Result<NodeId, NegotiatorError> {
     let found = holding.nodes.iter().find(|node| node.name == name).map(|node| node.node);
     found.ok_or_else(|| NegotiatorError::NoSuchNode(name.to_owned()))

@@ -1,4 +1,4 @@
-//! What must be stored of an end, and how an end continues that has lost the latest statements.
+//! What must be stored of an end, and how an end that has lost its latest statements continues.
 
 use rms_model::Time;
 
@@ -9,18 +9,18 @@ use crate::subject::Side;
 use crate::template::Template;
 
 impl Dialogue {
-    /// Returns the dialogue without what only a running process needs: how often the latest statement was sent, and
-    /// whether it was confirmed. A restored dialogue sends it again, which does no harm.
+    /// Returns the dialogue without the state that only a running process needs: how often the latest statement was
+    /// sent, and whether it was confirmed. A restored dialogue sends it again, which does no harm.
     pub fn durable(&self) -> Dialogue {
         Dialogue { voice: self.voice.durable(), ..self.clone() }
     }
 
-    /// The number of the latest statement of this end.
+    /// Returns the number of the latest statement of this end.
     pub fn said(&self) -> u32 {
         self.voice.seq()
     }
 
-    /// The number of the latest statement of the other end that was handled.
+    /// Returns the number of the latest statement of the other end that was handled.
     pub fn heard(&self) -> u32 {
         self.voice.ack_seq()
     }
@@ -34,8 +34,8 @@ impl Dialogue {
         proposals.into_iter()
     }
 
-    /// Handles that the other end has received more statements than this one remembers: the latest ones were lost with
-    /// a process that stored them too late. What was agreed is never lost in this way; the rest is given up.
+    /// Handles that the other end has received more statements than this end remembers: the process ended before it
+    /// stored them. What was agreed is never lost in this way; anything else is given up.
     pub(crate) fn give_up_lost_negotiation(&mut self, now: Time, seen: u32) -> Output {
         if self.phase.proposer().is_none() {
             return Output::default();

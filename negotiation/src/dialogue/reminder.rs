@@ -1,5 +1,4 @@
-//! What the RMS tells an application's end that has lost its memory of a negotiation, and how that end continues from
-//! it.
+//! What the RMS sends to an application's end that has lost its state of a negotiation, and how that end continues.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +13,19 @@ use crate::table::Phase;
 use crate::template::Template;
 use crate::voice::Voice;
 
-/// An open negotiation, as the RMS knows it. An application that remembers it needs none of this: statements that it
-/// has not received are repeated to it.
+/// An open negotiation, as the RMS knows it. An application that remembers the negotiation needs none of this:
+/// statements that it has not received are repeated to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reminder {
     /// The id of the negotiation.
     pub id: NegotiationId,
     /// Its phase.
     pub phase: Phase,
-    /// The last proposal of each end, by round; the last one stands or was agreed.
+    /// The last proposal of each end, by round; the last one is the standing or agreed one.
     pub proposals: Vec<Reminded>,
     /// The nodes that come or go, once the giver has named them.
     pub nodes: Option<BTreeSet<NodeId>>,
-    /// How long it stays in this phase at most: until the proposal lapses, or what was agreed is overdue.
+    /// How long it can stay in this phase: until the proposal lapses, or what was agreed is overdue.
     pub left: Option<Span>,
     /// The number of the RMS's latest statement.
     pub said: u32,
@@ -46,8 +45,8 @@ pub struct Reminded {
 }
 
 impl Dialogue {
-    /// Returns what the RMS tells an application that may have forgotten the negotiation. Nothing if it is over: what
-    /// the application then holds shows the result.
+    /// Returns the reminder for an application that may have forgotten the negotiation. Returns `None` if it is over:
+    /// what the application then holds shows the result.
     pub fn reminder(&self, now: Time) -> Option<Reminder> {
         let until = match self.phase {
             Phase::Offered(_) | Phase::Countered(_) => self.lapses(),
@@ -71,7 +70,7 @@ impl Dialogue {
         })
     }
 
-    /// Restores the application's end as it would be if it had received everything.
+    /// Restores the application's end to the state that it would have if it had received everything.
     ///
     /// # Errors
     /// No dialogue can be in this state.

@@ -1,4 +1,4 @@
-//! Several negotiations between the same two: crossing, reordered, forgotten, flooded.
+//! Tests of several negotiations between the same two ends: crossing, reordered, forgotten, flooding.
 
 use rms_model::ClusterId;
 

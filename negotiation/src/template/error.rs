@@ -1,4 +1,4 @@
-//! Why something is not a valid template, and which item is wrong.
+//! Why a template is invalid, and which item is wrong.
 
 use rms_model::NodeId;
 use thiserror::Error;
@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::{MAX_ITEMS, MAX_PRICE, MAX_SIZES};
 use crate::terms::Quantity;
 
-/// Why something is not a valid template. Items and sets are counted from 0, as in the template.
+/// Why a template is invalid. Items and sets are counted from 0, as in the template.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TemplateError {
     /// The template has no items.
@@ -70,7 +70,7 @@ pub enum TemplateError {
         /// Which set.
         set: usize,
     },
-    /// A change by nothing.
+    /// A change of zero.
     #[error("item {item} asks for nothing")]
     NoQuantity {
         /// Which item.
@@ -86,7 +86,7 @@ pub enum TemplateError {
         /// The most there can be.
         limit: Quantity,
     },
-    /// More is given back than is held.
+    /// More would be given back than is held.
     #[error("item {item} gives back {asked}, which is more than the {held} held")]
     MoreThanHeld {
         /// Which item.
@@ -106,13 +106,13 @@ pub enum TemplateError {
         /// The upper bound.
         most: Quantity,
     },
-    /// Nothing is a multiple of zero.
+    /// Multiples of zero.
     #[error("item {item} wants multiples of 0")]
     MultipleOfZero {
         /// Which item.
         item: usize,
     },
-    /// A list of sizes without any.
+    /// An empty list of sizes.
     #[error("item {item} has an empty list of sizes")]
     NoSizes {
         /// Which item.
@@ -132,7 +132,7 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// The quantity does not satisfy the terms beside it.
+    /// The quantity does not satisfy the terms of the same item.
     #[error("item {item} proposes {quantity} against its own terms")]
     AgainstOwnTerms {
         /// Which item.
@@ -164,7 +164,7 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// Nodes are named for a resource without nodes, or not as many as the quantity.
+    /// Nodes are named for a resource without nodes, or their number differs from the quantity.
     #[error("item {item} names {names} nodes for a quantity of {quantity}")]
     NodesNamed {
         /// Which item.
@@ -188,7 +188,7 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// One resource twice, but not as alternatives.
+    /// A resource occurs twice, but not as alternatives.
     #[error("item {item} is about the same resource as one before it, and they are no alternatives")]
     TwiceTheSame {
         /// Which item.
@@ -200,7 +200,7 @@ pub enum TemplateError {
         /// Which item.
         item: usize,
     },
-    /// Too much of a set is refused.
+    /// Too many items of a set are refused.
     #[error("so much is refused that some set cannot be met: reject the proposal instead")]
     CannotBeMet,
 }

@@ -1,4 +1,4 @@
-//! Which templates are valid, and which quantities satisfy one.
+//! Tests which templates are valid, and which quantities satisfy one.
 
 use rms_model::{JobId, Run};
 

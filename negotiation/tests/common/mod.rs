@@ -1,4 +1,4 @@
-//! What several of the tests need: short words for templates.
+//! Helpers for several tests: short constructors for templates.
 
 #![allow(dead_code, reason = "every test program uses its own part of it")]
 
@@ -8,24 +8,24 @@ use rms_model::{ClusterId, JobId, Run};
 /// The cluster of all these tests.
 pub const CLUSTER: Resource = Resource::Nodes(ClusterId(0));
 
-/// Job 7 and the RMS.
+/// Returns the parties: job 7 and the RMS.
 pub fn parties(initiator: Side) -> Parties {
     Parties { job: JobId(7), run: Run(1), initiator }
 }
 
-/// So many nodes of the cluster, beside those that are held, with no terms but the range from one.
+/// Returns an item for `quantity` more nodes, with no terms but the range from one.
 pub fn nodes(held: u64, quantity: u64) -> Item {
     Item::up_to(CLUSTER, held, quantity)
 }
 
-/// The same at a price.
+/// Returns the same item at a price.
 pub fn priced(held: u64, quantity: u64, price: u64) -> Item {
     let mut item = nodes(held, quantity);
     item.terms.price = Price(price);
     item
 }
 
-/// A template of one item.
+/// Returns a template of one item.
 pub fn template(initiator: Side, direction: Direction, item: Item) -> Template {
     Template::of_one(parties(initiator), direction, item).expect("the tests make right templates")
 }

@@ -1,6 +1,6 @@
 //! The remote shell that `mpirun` uses inside a job: `rms-rsh [options…] NODE command…`.
 //!
-//! It asks the agent of its own node, which runs the command under the job on the other one. It needs no keys and no
+//! It asks the agent of its own node, which runs the command inside the job on the other node. It needs no keys and no
 //! daemons: any process of the job can reach the nodes of the job, and no others.
 
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
 }
 
-/// Options of ssh and rsh that take a value in the next word.
+/// Options of ssh and rsh whose value is the next word.
 const WITH_VALUE: &str = "bceFIijlmopQRSWwBDEJLO";
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
@@ -103,7 +103,7 @@ fn receive(mut stream: UnixStream) -> io::Result<i32> {
     }
 }
 
-/// Writes output. Its reader may be gone; the command still runs to its end.
+/// Writes output. Its reader may have closed it; the command still runs to its end.
 fn show(mut to: impl Write, bytes: &[u8]) {
     let _reader_left = to.write_all(bytes).and_then(|()| to.flush());
 }

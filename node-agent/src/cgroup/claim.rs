@@ -1,4 +1,4 @@
-//! Distinguishes the cgroups of live agents from those that a killed agent has left: live agents hold locks on theirs.
+//! Distinguishes the cgroups of live agents from those left by a killed agent: live agents hold locks on theirs.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ pub struct Claim {
     _locks: Vec<Flock<File>>,
 }
 
-/// Locks the directories. `None`: another agent has just removed one of them, and it must be made again.
+/// Locks the directories. Returns `None` if another agent has just removed one of them: they must be created again.
 pub(super) fn claim<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> io::Result<Option<Claim>> {
     let mut locks = Vec::new();
     for dir in dirs {
@@ -26,8 +26,8 @@ pub(super) fn claim<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> io::Resu
     Ok(Some(Claim { _locks: locks }))
 }
 
-/// Removes empty directories beside `own` that agents have made and no agent has locked. A job of a dead agent keeps
-/// its cgroup: a cgroup with a process in it cannot be removed.
+/// Removes empty directories next to `own` that agents have created and no agent has locked. A job of a dead agent
+/// keeps its cgroup: a cgroup with a process in it cannot be removed.
 pub(super) fn remove_stale_beside(own: &Path) {
     let siblings = own.parent().map(fs::read_dir);
     for entry in siblings.into_iter().flatten().flatten().flatten() {
@@ -35,7 +35,7 @@ pub(super) fn remove_stale_beside(own: &Path) {
         if path == own || !entry.file_name().to_str().is_some_and(is_instance) {
             continue;
         }
-        // Held until everything is removed, so that an agent that starts now waits, and then makes its directories
+        // Held until everything is removed, so that an agent that starts now waits and then creates its directories
         // again.
         if let Ok(Some(_lock)) = lock(&path, FlockArg::LockExclusiveNonblock) {
             remove_dirs(&path);
@@ -52,7 +52,7 @@ fn remove_dirs(dir: &Path) {
     let _busy = fs::remove_dir(dir);
 }
 
-/// Locks a directory. `None`: it no longer exists, or another process has locked it.
+/// Locks a directory. Returns `None` if it no longer exists, or another process has locked it.
 fn lock(dir: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
     // Users may traverse the directory and read files in it by name; a user who could open the directory itself could
     // lock it.
@@ -92,7 +92,7 @@ mod tests {
         };
         let (own, living, dead) = (make("n1-00000001"), make("n2-00000002"), make("n3-00000003"));
         let (busy, stranger) = (make("n4-00000004"), make("somebody"));
-        // In place of a process.
+        // Stands in for a process.
         fs::write(busy.join("seat/busy"), "").expect("a file");
         let claim_of_another = claim([&living]).expect("it can be locked").expect("it is there");
 

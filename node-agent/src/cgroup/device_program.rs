@@ -1,5 +1,5 @@
-//! Closes device files to a cgroup of v2, which has no controller for them: the kernel runs a BPF program whenever one
-//! is opened.
+//! Closes device files to a v2 cgroup, which has no controller for them: the kernel runs a BPF program whenever a
+//! device file is opened.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,15 +25,15 @@ pub(super) fn close(dir: &Path, closed: &BTreeSet<DeviceNumber>) -> io::Result<(
     before.iter().try_for_each(|program| bpf::detach(dir.as_fd(), program))
 }
 
-/// Checks whether device files can be closed in this directory and below. Only trying shows whether the kernel permits
-/// it.
+/// Checks whether device files can be closed in this directory and below. Only an attempt shows whether the kernel
+/// permits it.
 ///
 /// # Errors
-/// They cannot; the error says why.
+/// They cannot be closed; the error says why.
 pub(super) fn probe(dir: &Path) -> io::Result<()> {
     let nothing = BTreeSet::from([DeviceNumber { is_block: true, major: 0, minor: 0 }]);
     close(dir, &nothing)?;
-    // Programs that another process has attached must be found and removed, too.
+    // Programs attached by another process must be found and removed, too.
     close(dir, &BTreeSet::new())
 }
 
@@ -98,15 +98,14 @@ mod tests {
     use super::super::{Cgroup, Kind};
     use super::*;
 
-    /// A hierarchy of v2 mounted for one test, with a cgroup in it; both are removed when the test ends, even if it
-    /// fails.
+    /// A v2 hierarchy mounted for one test, with a cgroup in it; both are removed when the test ends, even if it fails.
     struct Hierarchy {
         mount: tempfile::TempDir,
         dir: PathBuf,
     }
 
     impl Hierarchy {
-        /// Returns `None` if mounting is not allowed, and prints so.
+        /// Returns `None`, and prints why, if mounting is not allowed.
         fn mount() -> Option<Hierarchy> {
             let dir = tempfile::tempdir().expect("a directory");
             let mounted = mount(Some("none"), dir.path(), Some("cgroup2"), MsFlags::empty(), None::<&str>);
@@ -152,7 +151,7 @@ mod tests {
     }
 
     const DENIED: &str = "Operation not permitted";
-    /// Tells the test in a second process which cgroup to work on.
+    /// Tells the test in a second process which cgroup to use.
     const SECOND: &str = "LIMBER_TEST_CGROUP";
 
     fn numbers(devices: &[&str]) -> BTreeSet<DeviceNumber> {

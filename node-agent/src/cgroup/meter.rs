@@ -1,4 +1,4 @@
-//! Reads the counters of a cgroup through files that stay open from job to job.
+//! Reads the counters of a cgroup through files that stay open across jobs.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -18,11 +18,11 @@ pub struct Meter {
     limited: Option<File>,
 }
 
-/// The counters at the start of a job, so that what the supervisor's earlier jobs used is not counted.
+/// The counters at the start of a job, so that the usage of the supervisor's earlier jobs is not counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Baseline {
     cpu_micros: u64,
-    /// Memory in use already, in bytes, such as pages of files that earlier jobs have read or written.
+    /// Memory already in use, in bytes, such as pages of files that earlier jobs have read or written.
     left_over: u64,
     n_limited: u64,
 }
@@ -54,13 +54,13 @@ impl Meter {
         let micros = self.cpu_micros()?.saturating_sub(since.cpu_micros);
         let cpu = Span::from_millis(i64::try_from(micros.div_ceil(1000)).unwrap_or(i64::MAX));
         let peak = self.peak_bytes();
-        // If the limit was reached, the kernel has reclaimed the memory in use before.
+        // If the limit was reached, the kernel has reclaimed the memory that was in use before.
         let is_beside = since.left_over > 0 && self.n_limited() == since.n_limited;
         let peak = if is_beside { peak.saturating_sub(since.left_over) } else { peak };
         Some(Usage { cpu, peak_memory_kib: peak / 1024 })
     }
 
-    /// Returns the peak of memory since the last job began, including what was in use before.
+    /// Returns the peak memory since the last job began, including what was in use before.
     pub fn peak_bytes(&self) -> u64 {
         self.peak.as_ref().and_then(|peak| read(peak)?.trim().parse().ok()).unwrap_or(0)
     }

@@ -22,9 +22,9 @@ pub use claim::Claim;
 pub use meter::{Baseline, Meter};
 pub use probe::{CgroupMode, CgroupModeError, EnforcedResources, Parent, ProbeError, probe};
 
-/// The most memory that a supervisor needs itself.
+/// The most memory that a supervisor itself needs.
 const OWN_MIB: u64 = 4;
-/// The most bytes left by one job that may count for the next.
+/// The most bytes left by one job that may be charged to the next.
 const MOST_LEFT_OVER: u64 = 4 << 20;
 
 /// How this node keeps track of process trees.
@@ -36,7 +36,7 @@ pub enum Kind {
     None,
 }
 
-/// The cgroup of one supervisor: a directory in each hierarchy of v1, one directory of v2, or none at all.
+/// The cgroup of one supervisor: a directory in each v1 hierarchy, one v2 directory, or none at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     kind: Kind,
@@ -52,7 +52,7 @@ pub struct Cgroup {
     devices: Option<PathBuf>,
 }
 
-/// A device file as the kernel identifies it.
+/// The kernel's identification of a device file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceNumber {
     pub is_block: bool,
@@ -78,7 +78,7 @@ impl DeviceNumber {
 }
 
 impl Cgroup {
-    /// Returns no cgroup: the sub-reaper keeps track of the processes.
+    /// Returns a `Cgroup` without directories: the sub-reaper keeps track of the processes.
     pub fn none() -> Cgroup {
         let dirs = Vec::new();
         Cgroup { kind: Kind::None, dirs, cpuacct: None, memory: None, pids: None, cpuset: None, devices: None }
@@ -92,7 +92,7 @@ impl Cgroup {
     /// about 14 ms, so it is done before there is a job.
     ///
     /// # Errors
-    /// The kernel refuses, or the directory is gone.
+    /// The kernel refuses, or the directory does not exist any more.
     pub fn enter(&self) -> io::Result<()> {
         self.dirs.iter().try_for_each(|dir| fs::write(dir.join("cgroup.procs"), "0"))
     }
@@ -155,7 +155,7 @@ impl Cgroup {
         self.pids.as_ref().is_some_and(|dir| fs::write(dir.join("pids.max"), limit).is_ok())
     }
 
-    /// Limits the processes inside to this much memory and no swap; 0: no limit.
+    /// Limits the processes inside to this much memory and no swap; 0 for no limit.
     ///
     /// # Errors
     /// The kernel refuses, or no memory controller is available.
@@ -175,7 +175,7 @@ impl Cgroup {
                 Ok(())
             }
             Kind::V2 => {
-                // The kernel would kill processes to enforce the limit.
+                // Otherwise the kernel would kill processes to enforce the limit.
                 if is_limited && in_use(dir) > limit.0.saturating_add(OWN_MIB).saturating_mul(1 << 20) {
                     return Err(io::ErrorKind::ResourceBusy.into());
                 }
@@ -196,14 +196,14 @@ impl Cgroup {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Returns whether this cgroup can be reused for another job. In v2 the peak of memory is never reset.
+    /// Returns whether this cgroup can be reused for another job. In v2 the peak memory is never reset.
     pub fn can_start_over(&self) -> bool {
         self.kind != Kind::V2
     }
 
-    /// Returns whether a job with this peak of bytes may have left shared memory behind. In v1 that counts here as long
-    /// as it exists, and would reduce what the next job may have. The long statistics are read only after a job that
-    /// can have left so much.
+    /// Returns whether a job with this peak in bytes may have left shared memory behind. In v1 that is charged here as
+    /// long as it exists, and would reduce what the next job may use. The lengthy statistics are read only after a job
+    /// that can have left that much.
     pub fn has_left_over(&self, peak: u64) -> bool {
         if self.kind != Kind::V1 || peak < 2 * MOST_LEFT_OVER {
             return false;
@@ -233,7 +233,7 @@ impl Cgroup {
     }
 }
 
-/// Returns the bytes that processes inside use in v2, without those that the kernel can write back to files.
+/// Returns the bytes that processes inside use in v2, except for those that the kernel can write back to files.
 fn in_use(dir: &Path) -> u64 {
     let current = fs::read_to_string(dir.join("memory.current")).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
@@ -256,7 +256,7 @@ mod tests {
         let parent = Parent::new(Kind::V1, dirs.into());
         let cgroup = parent.at("seat");
         cgroup.dirs.iter().for_each(|dir| fs::create_dir_all(dir).expect("a directory"));
-        // In place of a process.
+        // Stands in for a process.
         let busy = dir.path().join("cpuacct/seat/busy");
         fs::write(&busy, "").expect("a file");
         assert!(cgroup.remove().is_err());

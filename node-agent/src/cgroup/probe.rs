@@ -1,4 +1,4 @@
-//! Finds out which cgroups this process can make, and makes the parent of all supervisors' cgroups.
+//! Determines which cgroups this process can create, and creates the parent of all supervisors' cgroups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +23,7 @@ pub enum CgroupMode {
     None,
 }
 
-/// An invalid kind of cgroups.
+/// An unknown kind of cgroups.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is no kind of cgroup: write auto, v1, v2 or none")]
 pub struct CgroupModeError(String);
@@ -62,10 +62,10 @@ pub struct Parent {
     devices: Result<(), String>,
 }
 
-/// The resources that the cgroups enforce, beside memory.
+/// The resources that the cgroups enforce, in addition to memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnforcedResources<'a> {
-    /// All CPUs of the node that jobs may use; `None`: no cpusets.
+    /// All CPUs of the node that jobs may use; `None` if there are no cpusets.
     pub cpus: Option<&'a CpuSet>,
     /// Whether there are device files that some jobs must not open.
     pub devices: bool,
@@ -74,7 +74,7 @@ pub struct EnforcedResources<'a> {
 /// v1 controllers that are used if mounted; the first two are required.
 const V1_CONTROLLERS: [&str; 5] = ["cpuacct", "memory", "pids", "cpuset", "devices"];
 
-/// Probes the kinds of cgroups and makes the parent. `name` is the path under the hierarchy's root (v1) or under the
+/// Probes the kinds of cgroups and creates the parent. `name` is the path under the hierarchy's root (v1) or under the
 /// agent's delegated cgroup (v2).
 ///
 /// # Errors
@@ -135,7 +135,7 @@ fn probe_v1(mounts: &str, name: &str, enforced: EnforcedResources<'_>) -> Result
     Ok(Parent { has_cpuset, devices, ..Parent::new(Kind::V1, dirs) })
 }
 
-/// Sets the CPUs of a cpuset; CPUs that running jobs inside still use stay.
+/// Sets the CPUs of a cpuset; CPUs that running jobs inside still use are kept.
 fn widen(dir: &Path, cpus: &CpuSet) -> io::Result<()> {
     let file = dir.join("cpuset.cpus");
     let narrowed = fs::write(&file, cpulist::print(cpus));
@@ -146,7 +146,7 @@ fn widen(dir: &Path, cpus: &CpuSet) -> io::Result<()> {
     })
 }
 
-/// Makes `path`. In a cpuset hierarchy each level needs CPUs and memory nodes before a process can enter.
+/// Creates `path`. In a cpuset hierarchy each level needs CPUs and memory nodes before a process can enter.
 fn make(path: &Path, cpuset_root: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let Some(root) = cpuset_root else { return Ok(()) };
@@ -234,7 +234,7 @@ impl Parent {
     /// Checks whether device files can be closed to jobs.
     ///
     /// # Errors
-    /// They cannot; the text says why.
+    /// They cannot be closed; the text says why.
     pub fn closes_devices(&self) -> Result<(), &str> {
         self.devices.as_ref().copied().map_err(String::as_str)
     }
@@ -295,8 +295,8 @@ impl Parent {
         Cgroup { kind: self.kind, dirs, cpuacct, memory, pids, cpuset, devices }
     }
 
-    /// Marks the directories as those of a live agent. `None`: another agent has just removed them as those of a dead
-    /// agent; probe again.
+    /// Marks the directories as those of a live agent. Returns `None` if another agent has just removed them as those
+    /// of a dead agent: probe again.
     ///
     /// # Errors
     /// The directories cannot be locked.
@@ -304,7 +304,7 @@ impl Parent {
         claim::claim(self.dirs.values())
     }
 
-    /// Removes the empty cgroups that killed agents have left beside this one.
+    /// Removes the empty cgroups left next to this one by killed agents.
     pub fn remove_stale(&self) {
         self.dirs.values().for_each(|dir| claim::remove_stale_beside(dir));
     }

@@ -10,7 +10,7 @@ use crate::share::{Share, Shares};
 use crate::spool;
 use crate::supervisor::tree;
 
-/// Polls the node. It reads the folders of all running jobs, so it may take a while.
+/// Polls the node. It reads the directories of all running jobs, so it may take a while.
 pub fn look(setup: &Setup, shares: &Shares, mut unkillable: Vec<i32>) -> Look {
     let dir = setup.spool.dir();
     unkillable.retain(|pid| !tree::is_dead(Pid::from_raw(*pid)));
@@ -26,7 +26,7 @@ pub fn look(setup: &Setup, shares: &Shares, mut unkillable: Vec<i32>) -> Look {
     Look { disk: disk(setup), unkillable, violations, problem: problem(setup, shares) }
 }
 
-/// Returns what else keeps this node from starting jobs, and what to do.
+/// Returns any other reason why this node cannot start jobs, with what to do about it.
 fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
     if !setup.missing_enforcement.is_empty() {
         let what = setup.missing_enforcement.join(" and ");

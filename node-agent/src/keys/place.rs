@@ -13,8 +13,8 @@ use thiserror::Error;
 use crate::spool::{entry_name, parse_entry_name};
 use crate::supervisor::{Account, AccountError};
 
-/// The key directories of one agent: one for each execution, which its user owns and nobody else may enter. They are
-/// separate from the supervisors' folders, which are reused from job to job.
+/// The key directories of one agent: one for each execution, owned by its user and closed to all other users. They are
+/// separate from the supervisors' folders, which are reused across jobs.
 #[derive(Clone, Debug)]
 pub struct KeyDirs {
     dir: PathBuf,
@@ -32,10 +32,10 @@ pub enum PlaceError {
 }
 
 impl KeyDirs {
-    /// Creates the parent directory. Users must be able to traverse it, and must not be able to list it.
+    /// Creates the parent directory. Users must be able to traverse it, but not to list it.
     ///
     /// # Errors
-    /// No permission, no space.
+    /// No permission, or no space.
     pub fn create(dir: &Path) -> io::Result<KeyDirs> {
         fs::create_dir_all(dir)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o711))?;
@@ -47,7 +47,7 @@ impl KeyDirs {
         self.dir.join(entry_name(job, run))
     }
 
-    /// Places a key atomically: a reader finds all three files or none, and all of the old key or all of the new one.
+    /// Places a key atomically: a reader finds all three files or none, and either the old key or the new one.
     pub(super) fn place(
         &self,
         job: JobId,
@@ -98,7 +98,7 @@ impl KeyDirs {
         }
     }
 
-    /// Returns a path that is not an execution's, for files on their way in or out.
+    /// Returns a path that belongs to no execution, for files that are being placed or removed.
     fn temp_path(&self, word: &str, job: JobId, run: Run) -> PathBuf {
         self.dir.join(format!(".{word}-{}", entry_name(job, run)))
     }

@@ -1,4 +1,4 @@
-//! Keys of jobs without a server: what is requested when, and what is in the spool afterwards.
+//! Tests of job keys without a server: what is requested when, and what is in the spool afterwards.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -11,7 +11,7 @@ use super::*;
 const JOB: JobId = JobId(7);
 const RUN: Run = Run(2);
 
-/// A node, and the CA of its server.
+/// A node and the CA of its server.
 struct Scene {
     dir: tempfile::TempDir,
     authority: Authority,
@@ -48,7 +48,7 @@ impl Scene {
         }
     }
 
-    /// Waits for the thread that writes.
+    /// Waits for the thread that writes the files.
     async fn placed(&self) -> Credentials {
         loop {
             if let Ok(credentials) = Credentials::load(&self.keys.dir(JOB, RUN)) {

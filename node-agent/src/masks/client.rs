@@ -13,16 +13,16 @@ use rms_malleable::{ANSWER_BYTES, Answer, Request};
 
 use crate::spool;
 
-/// A connection to a supervisor. It blocks its thread, up to a short timeout.
+/// A connection to a supervisor. It blocks its thread, for up to a short time-out.
 #[derive(Debug)]
 pub struct SupervisorClient(OwnedFd);
 
-/// The timeout: a supervisor that is moving threads answers a little later.
+/// The time-out: a supervisor that is moving threads answers a little later.
 const TIMEOUT_MS: i64 = 1500;
 
 impl SupervisorClient {
     /// # Errors
-    /// There is no such socket, as no process of the job follows its CPUs. Or as socket(2) and connect(2).
+    /// There is no such socket, because no process of the job follows its CPUs. Otherwise see socket(2) and connect(2).
     pub fn to(path: &Path) -> io::Result<SupervisorClient> {
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         let patience = TimeVal::milliseconds(TIMEOUT_MS);
@@ -34,7 +34,7 @@ impl SupervisorClient {
     }
 
     /// # Errors
-    /// The supervisor is gone, or has not answered in time ([`ErrorKind::WouldBlock`]).
+    /// The supervisor has exited, or has not answered in time ([`ErrorKind::WouldBlock`]).
     pub fn ask(&self, request: &Request) -> io::Result<Answer> {
         send(self.0.as_raw_fd(), &request.to_bytes(), MsgFlags::MSG_NOSIGNAL)?;
         let mut bytes = [0; ANSWER_BYTES];

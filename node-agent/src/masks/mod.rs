@@ -25,7 +25,7 @@ use crate::topology::cpulist::CpuSet;
 use crate::topology::{cpus_of, own_cpus};
 use client::SupervisorClient;
 
-/// What inspections need; clones share it.
+/// The context of inspections; clones share it.
 #[derive(Clone, Debug)]
 pub struct Masks {
     shares: Shares,
@@ -33,7 +33,7 @@ pub struct Masks {
     permits: Arc<Semaphore>,
 }
 
-/// The most inspections at a time: a file of a process that hangs in the kernel may hang its reader.
+/// The most inspections at a time: reading a file of a process that hangs in the kernel may hang, too.
 const MAX_INSPECTIONS: usize = 4;
 /// How long to wait for a permit: the server does not wait much longer for the whole answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ impl Masks {
         Masks { shares, setup, permits: Arc::new(Semaphore::new(MAX_INSPECTIONS)) }
     }
 
-    /// Answers a request, if that is possible in time: the server has a timeout of its own.
+    /// Answers a request, if that is possible in time: the server has a time-out of its own.
     pub async fn serve(self, asked: MasksAsked, mut channel: Channel) {
         let waited = tokio::time::timeout(TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = waited else {
@@ -139,7 +139,7 @@ impl Inspection<'_> {
             let answer = client.ask(&Request::Get { pid, flags: Flags::default() }).ok()?;
             (answer.status == Status::Done).then_some((pid, answer))
         };
-        // If the supervisor does not answer once, it is not asked about the other processes.
+        // If the supervisor fails to answer once, it is not asked about the other processes.
         pids.into_iter().map_while(told).collect()
     }
 

@@ -18,7 +18,7 @@ use crate::topology::{own_cpus, set_cpus_of};
 
 impl Inspection<'_> {
     /// # Errors
-    /// There is no such process, or the CPUs are not the job's, or they are set aside for other processes.
+    /// There is no such process, the CPUs are not the job's, or they are set aside for other processes.
     pub(super) fn set(&self, order: &MaskOrder) -> Result<(), Refused> {
         let pid = self.target(order)?;
         let own = self.own();
@@ -75,7 +75,7 @@ impl Inspection<'_> {
         Err(Refused::new("not_its_cpus", message))
     }
 
-    /// Sets CPUs aside for the process, as DROM does. An empty set ends that.
+    /// Sets CPUs aside for the process, as DROM does. An empty set releases them.
     fn set_aside(&self, pid: Pid, cpus: &Indices) -> Result<(), Refused> {
         let pid = pid.as_raw();
         let flags = Flags { steals: false, returns: false, waits: true };
@@ -92,7 +92,7 @@ impl Inspection<'_> {
         let job = self.share.job();
         match answered {
             Status::Done | Status::Timeout => Ok(()),
-            // The process was to be reset, and has nothing set aside.
+            // The process was to be reset, but has nothing set aside.
             Status::NoProcess if cpus.is_empty() => Ok(()),
             Status::NoProcess => Err(self.no_process(pid)),
             Status::Pending => {
@@ -128,7 +128,7 @@ impl Inspection<'_> {
     }
 }
 
-/// Moves all threads of a process, again until no new thread has appeared.
+/// Moves all threads of a process, repeatedly until no new thread has appeared.
 fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
     let mut n_moved = 0;
     for _ in 0..MOST_WALKS {
@@ -150,7 +150,7 @@ fn move_threads(pid: Pid, cpus: &CpuSet) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The most rounds, for programs that create threads without end: new threads inherit the mask of their creators.
+/// The most rounds, for programs that keep creating threads: new threads inherit the mask of their creators.
 const MOST_WALKS: u32 = 32;
 
 /// Returns the refusal for a job without processes here.

@@ -16,12 +16,12 @@ pub enum AccessError {
     NotMember { peer: String, job: JobId },
 }
 
-/// How long to wait: another node's frame may arrive before this node's order to start, or before the news that it is a
-/// node of the job at all.
+/// How long to wait: another node's frame may arrive before this node's order to start, or before the message that it
+/// is a node of the job at all.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the share that a peer names, if its node is one of the job's, or becomes one: a node that has just joined
-/// may be faster than the news of it.
+/// Returns the share that a peer names, if its node belongs to the job or is about to: a node that has just joined may
+/// be faster than the message about it.
 pub async fn share_for(shares: &Shares, peer: &str, job: JobId, run: Run) -> Result<Share, AccessError> {
     let share = tokio::time::timeout(TIMEOUT, shares.wait_for(job, run, None)).await;
     let share = share.map_err(|_| AccessError::NotHere { job })?;

@@ -15,7 +15,8 @@ pub struct Fence {
     /// Pairs put by the nodes that are in the open fence.
     gathered: Vec<Pair>,
     n_gathered_bytes: usize,
-    /// Pairs of the previous fence, for a node that asks again: the fence was released, but the answer got lost.
+    /// Pairs of the previous fence, for a node that repeats its request: the fence was released, but the answer was
+    /// lost.
     last_released: Vec<Pair>,
 }
 
@@ -30,7 +31,7 @@ enum FenceState {
 
 /// The most bytes that a fence may deliver to each node: less than a frame between agents holds.
 const MAX_FENCE_BYTES: usize = 7 << 20;
-/// The bytes that a pair takes in addition to its key and value.
+/// The overhead of a pair in bytes, in addition to its key and value.
 const PAIR_BYTES: usize = 16;
 
 impl Fence {
@@ -45,7 +46,7 @@ impl Fence {
         }
     }
 
-    /// Handles that all ranks of a node have entered fence `seq`. Returns what to tell the nodes now.
+    /// Handles that all ranks of a node have entered fence `seq`. Returns the messages to the nodes.
     pub fn enter(&mut self, node: &JobNode, seq: u64, pairs: Vec<Pair>) -> Vec<(JobNode, Down)> {
         let Some(state) = self.nodes.get_mut(node) else { return Vec::new() };
         if *state == FenceState::Left {
@@ -68,7 +69,7 @@ impl Fence {
         self.release()
     }
 
-    /// Handles that no rank of the node takes part any more.
+    /// Handles that no rank of the node participates any more.
     pub fn finalize(&mut self, node: &JobNode) -> Vec<(JobNode, Down)> {
         match self.nodes.get_mut(node) {
             Some(state) => *state = FenceState::Finalized,

@@ -26,11 +26,11 @@ pub enum HubOut {
     Pause,
     /// Requests more nodes from the server; the caller calls [`Hub::grown`] with the answer.
     RequestNodes(Growth),
-    /// The reason why all ranks end or a spawn has failed, written for readers of the job's output.
+    /// The reason why all ranks end or a spawn has failed, for readers of the job's output.
     WriteError(String),
 }
 
-/// A request for more nodes. The answer may get lost with an agent, so the request is repeated until it is answered.
+/// A request for more nodes. The answer may be lost with an agent, so the request is repeated until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     pub seq: u64,
@@ -66,13 +66,13 @@ pub struct Hub {
     next_world: u32,
     next_task: u32,
     published: BTreeMap<String, String>,
-    /// The latest question of each rank, and its answer if there is one, kept because it may get lost.
+    /// The latest question of each rank, and its answer if there is one, kept because it may be lost.
     questions: BTreeMap<RankId, (u64, Option<HubAnswer>)>,
     /// Spawns for which there is no room yet.
     waiting: VecDeque<PendingSpawn>,
     request: Option<NodeRequest>,
     n_requests: u64,
-    /// Nodes that have sent anything: nodes of a program without MPI are silent.
+    /// Nodes that have sent anything: nodes of a program without MPI send nothing.
     heard: BTreeSet<JobNode>,
     bye: BTreeSet<JobNode>,
     aborted: Option<i32>,
@@ -81,7 +81,7 @@ pub struct Hub {
 #[derive(Debug)]
 struct World {
     fence: Fence,
-    /// How many ranks on each node still take part.
+    /// How many ranks on each node still participate.
     remaining: BTreeMap<JobNode, u32>,
     phase: Phase,
 }
@@ -124,7 +124,7 @@ struct NodeRequest {
 
 #[derive(Clone, Copy, Debug)]
 enum RequestPhase {
-    /// The request is not sent yet: there may be room in a moment.
+    /// The request is not sent yet: there may be room soon.
     Pausing,
     Open(Growth),
     /// The nodes come with this generation.
@@ -142,7 +142,7 @@ pub enum Need {
     Ranks,
 }
 
-/// The limit of published names, more than any program needs.
+/// The most published names, more than any program needs.
 const MAX_PUBLISHED: usize = 4096;
 /// How many spawns may wait for room at a time; further ones are refused.
 const MAX_WAITING: usize = 64;
@@ -150,7 +150,7 @@ const MAX_WAITING: usize = 64;
 const MAX_TRIES: u32 = 2;
 
 impl Hub {
-    /// Makes the hub of a job with `n_ranks` of the first world on each node, in the order of `members`, whose first
+    /// Creates the hub of a job with `n_ranks` of the first world on each node, in the order of `members`, whose first
     /// node is the hub's own.
     pub fn new(kvsname: String, members: Vec<Member>, n_ranks: &[u32], new_node_capacity: u32, next_task: u32) -> Hub {
         let ranks: BTreeMap<JobNode, u32> = members
@@ -195,7 +195,7 @@ impl Hub {
     }
 
     /// Returns whether no known rank is left. Ranks of a node that was taken from the job do not count: the node may be
-    /// gone before it has reported their end.
+    /// lost before it has reported their end.
     fn is_over(&self) -> bool {
         let is_present = |(node, n_ranks): (&JobNode, &u32)| {
             *n_ranks > 0 && (*node == self.own || self.heard.contains(node) && self.is_member(node))
@@ -203,7 +203,7 @@ impl Hub {
         !self.worlds.values().any(|world| world.remaining.iter().any(is_present))
     }
 
-    /// Handles a change of the job's nodes. Nodes that left are listened to until their ranks have gone.
+    /// Handles a change of the job's nodes. Messages of nodes that left are accepted until their ranks have gone.
     pub fn update(&mut self, members: Vec<Member>, generation: u32) -> Vec<HubOut> {
         let mut outs = Vec::new();
         if generation < self.generation {
@@ -243,7 +243,7 @@ impl Hub {
         }
     }
 
-    /// Handles a message of a node and returns what to tell the nodes now. Messages of unknown nodes are ignored.
+    /// Handles a message of a node and returns the messages to the nodes. Messages of unknown nodes are ignored.
     pub fn receive(&mut self, node: &JobNode, up: Up) -> Vec<HubOut> {
         let mut outs = Vec::new();
         let has_ranks = self.worlds.values().any(|world| world.remaining.contains_key(node));
@@ -287,7 +287,7 @@ impl Hub {
         outs
     }
 
-    /// Repeats what the node may have missed; the answers to its questions it requests itself.
+    /// Repeats what the node may have missed, except for the answers to its questions, which it requests itself.
     fn resend(&self, node: &JobNode, outs: &mut Vec<HubOut>) {
         if let Some(code) = self.aborted {
             outs.push(HubOut::Down(node.clone(), Down::Aborted { code }));
@@ -339,7 +339,7 @@ impl Hub {
         }
         if let Some((id, answer)) = self.questions.get(&requester.rank) {
             if *id == requester.id {
-                // A repeated question: the answer got lost, or is yet to come.
+                // A repeated question: the answer was lost, or is yet to come.
                 let again = answer.clone().map(|answer| Down::Answer { to: requester.rank, id: requester.id, answer });
                 outs.extend(again.map(|again| HubOut::Down(requester.node, again)));
                 return;
@@ -498,7 +498,7 @@ impl Hub {
         outs
     }
 
-    /// Makes a world of the ranks, for which there is room.
+    /// Creates a world of the ranks, for which there is room.
     fn begin(&mut self, pending: PendingSpawn, blocks: &[Block], rooms: &[Room], outs: &mut Vec<HubOut>) {
         let world = WorldId(self.next_world);
         self.next_world += 1;
@@ -533,7 +533,7 @@ impl Hub {
         for (node, order) in &mut orders {
             let n_here = order.parts.iter().map(|part| part.n_ranks).sum();
             order.first_task = self.next_task;
-            // A task number that is assigned twice only means that two tasks share the name of an output file.
+            // A task number that is assigned twice only makes two tasks share the name of an output file.
             self.next_task = self.next_task.saturating_add(n_here);
             remaining.insert(node.clone(), n_here);
         }
@@ -560,14 +560,14 @@ impl Hub {
         }
     }
 
-    /// Cancels a world that cannot be completed: nothing of it may be left.
+    /// Cancels a world that cannot be completed: no part of it may remain.
     fn cancel(&mut self, id: WorldId, problem: &str, outs: &mut Vec<HubOut>) {
         let Some(world) = self.worlds.get_mut(&id) else { return };
         let Phase::Placing { requester, .. } = &world.phase else { return };
         let requester = requester.clone();
         world.phase = Phase::Cancelled;
         for (node, n_ranks) in &mut world.remaining {
-            // A node that has left the job kills its ranks without being told.
+            // A node that has left the job kills its ranks without a message.
             let is_member = self.members.iter().any(|member| member.node == *node);
             match is_member {
                 true => outs.push(HubOut::Down(node.clone(), Down::Cancel { world: id })),

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The pairs of one line in their order; few, so a lookup searches them linearly.
+/// The pairs of one line in their order; few, so a lookup searches linearly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a>(Vec<(&'a str, &'a str)>);
 

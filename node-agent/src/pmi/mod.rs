@@ -1,9 +1,10 @@
 //! Process management for MPI: PMI-1, the protocol between ranks of MPICH and its relatives and their process manager.
 //!
 //! The ranks of a job form *worlds*: the first one, and one for each `MPI_Comm_spawn`. Each node of a job has a
-//! [`node::NodeRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; node 0 also has the
-//! [`hub::Hub`], where the nodes' fences meet and which decides where spawned ranks go. All of it is pure and lives in
-//! the supervisors, so an agent may restart at any time; agents only carry [`frames::HubFrame`]s from node to node.
+//! [`node::NodeRanks`] with a [`ranks::Ranks`] for each world, which answers its own ranks; the first node also has the
+//! [`hub::Hub`], where the nodes' fences meet and which decides where spawned ranks go. All of it is free of I/O and
+//! lives in the supervisors, so an agent may restart at any time; agents only forward [`frames::HubFrame`]s between
+//! nodes.
 
 pub mod fence;
 pub mod frames;
@@ -28,7 +29,7 @@ pub const LINE_MAX: usize = KVSNAME_MAX + KEYLEN_MAX + VALLEN_MAX + 256;
 /// The longest line of a spawn, which may hold a whole argument of a command.
 pub const SPAWN_LINE_MAX: usize = 64 << 10;
 
-/// A node of a job while it belongs to the job: a node that leaves and comes back is a different `JobNode`.
+/// A node of a job while it belongs to the job: a node that leaves and returns is a different `JobNode`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct JobNode {
     pub node: String,

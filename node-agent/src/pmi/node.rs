@@ -11,7 +11,7 @@ use crate::sys::End;
 pub const MAPPING_KEY: &str = "PMI_process_mapping";
 
 /// The most bytes that the key-value spaces of all worlds may take: they are kept in the job's memory on each of its
-/// nodes. MPICH puts less than 1 KiB for each rank, with what a pair takes besides: this is enough for 32,768 of them.
+/// nodes. MPICH puts less than 1 KiB for each rank, including the overhead of a pair: this is enough for 32,768 ranks.
 pub(super) const MAX_KVS_BYTES: usize = 32 << 20;
 
 /// The ranks of one node of one job.
@@ -25,9 +25,9 @@ pub struct NodeRanks {
     failed: BTreeMap<WorldId, String>,
     /// Worlds that were cancelled before they had started here.
     cancelled: BTreeSet<WorldId>,
-    /// How many ranks still take part, as reported to the hub but not yet acknowledged.
+    /// How many ranks still participate, as reported to the hub but not yet acknowledged.
     unacknowledged: BTreeMap<WorldId, u32>,
-    /// Whether anything here has used MPI. A node without ranks of its own exists for ranks that come later.
+    /// Whether any process here has used MPI. A node without ranks of its own exists for ranks that come later.
     is_used: bool,
     is_aborted: bool,
     is_over: bool,
@@ -38,14 +38,14 @@ pub struct NodeRanks {
 #[derive(Debug)]
 struct World {
     ranks: Ranks,
-    /// How many ranks still take part, as last reported to the hub.
+    /// How many ranks still participate, as last reported to the hub.
     n_reported: u32,
     /// The ranks are being killed because others of the same spawn could not be started.
     is_cancelled: bool,
 }
 
 impl NodeRanks {
-    /// Makes the ranks of a node; `own` are those that the job begins with here.
+    /// Creates the ranks of a node; `own` are its initial ranks.
     pub fn new(own: WorldInit) -> NodeRanks {
         let mut node = NodeRanks {
             worlds: BTreeMap::new(),
@@ -116,7 +116,7 @@ impl NodeRanks {
         outs
     }
 
-    /// Notes that the ranks here are ended by order.
+    /// Records that the ranks here are being ended by order.
     pub fn end(&mut self, ending: Ending) -> Vec<Out> {
         let mut outs = Vec::new();
         self.ending = self.ending.max(Some(ending));
@@ -218,7 +218,7 @@ impl NodeRanks {
         }
     }
 
-    /// Handles that [`Out::Start`] was carried out; with a problem, perhaps only in part.
+    /// Handles that [`Out::Start`] was carried out; with a problem, possibly only in part.
     pub fn started(&mut self, placement: &Placement, problem: Option<String>, n_started: usize) -> Vec<Out> {
         let mut outs = Vec::new();
         let world = placement.world;
@@ -243,7 +243,7 @@ impl NodeRanks {
     /// Cancels a world whose ranks could not be started elsewhere.
     fn cancel(&mut self, world: WorldId, outs: &mut Vec<Out>) {
         self.failed.remove(&world);
-        // If the order to start it arrives after this, it starts nothing.
+        // If the order to start it arrives later, it starts nothing.
         self.ordered.insert(world);
         match self.worlds.get(&world) {
             Some(_) => self.kill(world, outs),
@@ -270,8 +270,8 @@ impl NodeRanks {
         outs
     }
 
-    /// Returns what to send again after the connection to the hub was restored; nothing for a program that does not
-    /// use MPI.
+    /// Returns what to send again after the connection to the hub was restored; nothing for a program that does not use
+    /// MPI.
     pub fn relinked(&self) -> Vec<Up> {
         if !self.is_used {
             return Vec::new();
@@ -304,7 +304,7 @@ pub fn first_birth(
     }
 }
 
-/// Returns the pair of the mapping. A mapping that is too long for a value is left out: the ranks then ask each other.
+/// Returns the pair of the mapping. A mapping that is too long for a value is omitted: the ranks then ask each other.
 pub fn mapping_pair(mapping: String) -> Option<Pair> {
     let fits = mapping.len() < VALLEN_MAX;
     fits.then(|| Pair { key: MAPPING_KEY.to_owned(), value: mapping })

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::JobNode;
 use super::frames::{Command, NamedNode};
 
-/// A node of the job and the number of further ranks that it has room for.
+/// A node of the job and the number of further ranks for which it has room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     pub node: JobNode,
@@ -39,7 +39,7 @@ pub enum PlaceError {
 pub const MAX_PER_NODE: u32 = 4096;
 
 /// # Errors
-/// The job does not hold a named node; there is no room. Nothing is placed then.
+/// The job does not hold a named node, or there is no room. Nothing is placed then.
 pub fn place(commands: &[Command], rooms: &[Room]) -> Result<Vec<Block>, PlaceError> {
     let mut free: Vec<u32> = rooms.iter().map(|room| room.n_free).collect();
     let mut blocks = Vec::new();
@@ -77,7 +77,7 @@ fn wherever(n_ranks: u32, free: &[u32]) -> (Vec<(usize, u32)>, u32) {
     (counts, left)
 }
 
-/// Gives one rank to each node in turn while it has room (or slots, if the request gives them), then one to each
+/// Gives one rank to each node in turn while it has room (or slots, if the request names them), then one to each
 /// regardless of room. With slots, one node is filled before the next.
 fn at_named(command: &Command, rooms: &[Room], free: &[u32]) -> Result<Vec<(usize, u32)>, PlaceError> {
     let mut nodes: Vec<(usize, u32)> = Vec::new();

@@ -74,14 +74,14 @@ pub struct Ranks {
     n_fresh_bytes: usize,
     /// The number of the fence that the ranks are in, or will enter next.
     seq: u64,
-    /// The fence that the hub was told about and has not answered.
+    /// The fence that was sent to the hub and is not answered.
     asked_fence: Option<Up>,
     is_aborted: bool,
     /// How the ranks are being ended on this node, if so: the whole job ends, or it leaves this node.
     ending: Option<Ending>,
 }
 
-/// How ranks are ended that do not end by themselves.
+/// How ranks are ended that do not end on their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// The ranks get TERM: a rank that then ends without finalizing has not crashed.
@@ -99,7 +99,7 @@ struct Rank {
     spawn: Option<Collector>,
     n_asked: u64,
     asked: Option<Question>,
-    /// The rank has sent `init` at some time.
+    /// Whether the rank has sent `init`.
     uses_mpi: bool,
 }
 
@@ -113,9 +113,9 @@ enum State {
     Gone,
 }
 
-/// The most bytes that a node's ranks may put between two fences; a real program puts a few hundred bytes a rank.
+/// The most bytes that a node's ranks may put between two fences; a real program puts a few hundred bytes per rank.
 pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
-/// The bytes that a pair takes in addition to its key and value: two strings, and their part of a tree.
+/// The overhead of a pair in bytes, in addition to its key and value: two strings, and their part of a tree.
 const PAIR_BYTES: usize = 96;
 /// The result of a larger spawn has no list of error codes: old programs read lines of at most 1024 bytes.
 const MAX_ERROR_CODES: u32 = 400;
@@ -149,7 +149,7 @@ impl Ranks {
         ranks
     }
 
-    /// Returns how many bytes the key-value space takes, roughly.
+    /// Returns the approximate size of the key-value space in bytes.
     pub fn n_kvs_bytes(&self) -> usize {
         self.n_kvs_bytes
     }
@@ -162,7 +162,7 @@ impl Ranks {
         }
     }
 
-    /// Returns how many ranks still take part.
+    /// Returns how many ranks still participate.
     pub fn n_remaining(&self) -> u32 {
         self.ranks.iter().filter(|rank| !rank.has_ended()).count() as u32
     }
@@ -186,14 +186,14 @@ impl Ranks {
         self.ranks.iter().map(|rank| rank.member.task)
     }
 
-    /// Notes that the ranks are ended by order: how they end from now on is no crash.
+    /// Records that the ranks are being ended by order: however they end from now on is no crash.
     pub fn end(&mut self, ending: Ending, outs: &mut Vec<Out>) {
         self.ending = self.ending.max(Some(ending));
         self.release_leaving_ranks(outs);
     }
 
     /// Releases the ranks from a barrier if the job leaves this node. The fence of `MPI_Finalize` opens when the last
-    /// rank of the world arrives, which may be long after these ranks are gone.
+    /// rank of the world arrives, which may be long after these ranks have ended.
     fn release_leaving_ranks(&mut self, outs: &mut Vec<Out>) {
         if self.ending == Some(Ending::Leaving) {
             self.asked_fence = None;
@@ -246,7 +246,7 @@ impl Ranks {
         self.ranks[local].spawn.as_ref().is_some_and(Collector::is_open)
     }
 
-    /// Handles the end of a rank's process. What it had sent before was passed to [`bytes`](Ranks::bytes).
+    /// Handles the end of a rank's process. What it sent earlier was passed to [`bytes`](Ranks::bytes).
     pub fn task_ended(&mut self, local: usize, end: End, outs: &mut Vec<Out>) {
         let Some(rank) = self.ranks.get_mut(local) else { return };
         let state = std::mem::replace(&mut rank.state, State::Gone);
@@ -324,7 +324,7 @@ impl Ranks {
         }
         self.is_aborted = true;
         let reason = format!("{} {what}", self.name(&self.ranks[local]));
-        // The hub is told first: once the job ends, no process may be left that could be told why.
+        // The hub is notified first: once the job ends, no process may be left that could be told the reason.
         outs.push(Out::Hub(Up::Abort { code, message: reason.clone() }));
         outs.push(Out::Abort { code, reason });
     }
@@ -486,7 +486,7 @@ impl Ranks {
         }
     }
 
-    /// Tells the hub when all ranks that take part have arrived.
+    /// Notifies the hub when all participating ranks have arrived.
     fn check_fence(&mut self, outs: &mut Vec<Out>) {
         let n_waiting = self.ranks.iter().filter(|rank| rank.state == State::InBarrier).count();
         let all_arrived = n_waiting > 0 && n_waiting == self.n_remaining() as usize;
@@ -523,7 +523,7 @@ enum RankError {
     TooMany,
 }
 
-/// Returns the exit code of the job if a rank has ended too early: never success.
+/// Returns the exit code of the job if a rank has ended too early; it is never success.
 fn code_of(end: End) -> i32 {
     match end {
         End::Exited(code) => code.max(1),

@@ -123,7 +123,7 @@ impl Collector {
                 // MPI allows info keys that an implementation does not know.
                 _unknown => {}
             },
-            // Counts of the lines that follow anyway, and keys of newer versions.
+            // Redundant counts of the lines that follow, and keys of newer versions.
             _unknown => {}
         }
         Ok(())
@@ -134,8 +134,8 @@ impl Collector {
         self.drafts.iter().filter_map(|draft| draft.hostfile.clone()).collect()
     }
 
-    /// Returns the collected request. `hostfiles` are the contents of [`hostfiles`](Collector::hostfiles), or why they
-    /// cannot be read.
+    /// Returns the collected request. `hostfiles` are the contents of [`hostfiles`](Collector::hostfiles), or the
+    /// errors of reading them.
     ///
     /// # Errors
     /// The request is invalid.

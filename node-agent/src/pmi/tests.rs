@@ -1,4 +1,4 @@
-//! Jobs of several nodes with their hub, tested line by line without a process or a network.
+//! Tests of jobs of several nodes with their hub, line by line without a process or a network.
 
 mod leaving;
 mod lossy;
@@ -107,7 +107,7 @@ impl Job {
         self.nodes.get_mut(node).expect("the node is there")
     }
 
-    /// Carries out a node's actions, and queues its frames.
+    /// Carries out a node's actions and queues its frames.
     fn take(&mut self, node: &JobNode, outs: Vec<Out>) {
         for out in outs {
             match out {

@@ -103,11 +103,11 @@ struct Candidate<'a> {
     place: &'a LaunchNode,
     /// Tasks that the job itself has there.
     own: u32,
-    /// The step's tasks for which there is room, and how many of them fit beside other steps (`free`).
+    /// The step's tasks for which there is room, and how many of them fit in addition to other steps (`free`).
     room: u32,
     free: u32,
     taken: u32,
-    /// CPUs that the job asked for and does not have now: it lends them, or began without them.
+    /// CPUs that the job requested and does not have now: it lends them, or started without them.
     n_missing: u32,
 }
 
@@ -124,7 +124,7 @@ fn nodes_of<'a>(
         return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
     }
     let candidate = |place: &'a LaunchNode| {
-        // What the job asked for, its steps may ask for, too: they then share the CPUs that it has.
+        // Steps may request what the job requested: they then share the CPUs that it has.
         let asked = place.n_tasks.saturating_mul(order.launch.cpus_per_task.max(1));
         let cpus = place.cpus.max(asked).max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
@@ -136,7 +136,7 @@ fn nodes_of<'a>(
     Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect())
 }
 
-/// Chooses the named nodes, then those that other steps load least; in the order of the job.
+/// Chooses the named nodes, then those with the least load from other steps; in the order of the job.
 fn choose<'a>(mut candidates: Vec<Candidate<'a>>, step: &StepRequest, n_nodes: u32) -> Vec<Candidate<'a>> {
     let mut ranks: Vec<(bool, bool, u32, usize)> = (0..)
         .zip(&candidates)
@@ -157,7 +157,8 @@ fn choose<'a>(mut candidates: Vec<Candidate<'a>>, step: &StepRequest, n_nodes: u
     candidates
 }
 
-/// Distributes tasks as evenly as the room permits: how many on each node. `None` if there is not enough room.
+/// Distributes tasks as evenly as the room permits. Returns the number on each node; `None` if there is not enough
+/// room.
 fn spread(n_tasks: u32, room: &[u32]) -> Option<Vec<u32>> {
     let mut counts = vec![0_u32; room.len()];
     let mut left = n_tasks;
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     use crate::order::tests;
 
-    /// A job with these nodes: name, CPUs and tasks of each.
+    /// Returns a job with these nodes: name, CPUs and tasks of each.
     fn job(nodes: &[(&str, u32, u32)]) -> Order {
         let place = |(name, cpus, n_tasks): &(&str, u32, u32)| LaunchNode {
             n_tasks: *n_tasks,

@@ -1,7 +1,7 @@
-//! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, carries their streams, and ends
+//! Runs a step of a job for one of its processes: starts its tasks on the job's nodes, forwards their streams, and ends
 //! them all.
 //!
-//! A step needs no decision of the server, so it is started as by `mpirun`: from the caller to the agent of its node,
+//! A step needs no decision of the server, so it is started as with `mpirun`: from the caller to the agent of its node,
 //! and from there to the agents of the other nodes. The hub of the step's ranks is here, too. When this agent ends, the
 //! step ends.
 
@@ -42,7 +42,7 @@ use crate::supervisor::{Account, now};
 const MAX_WAITING: usize = 32;
 /// How far a caller may exceed its window: one that exceeds it further is not `rms`.
 const SLACK: u64 = 64 << 10;
-/// How long to retry an agent: one that is being upgraded is back sooner.
+/// How long to retry an agent: one that is being upgraded returns sooner.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause before a retry. Ranks of a step that finalize meanwhile make room for others.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -63,7 +63,7 @@ pub async fn serve(
     let caller = Caller { to: to_caller, from: from_caller };
     run(&share, &peers, request, caller).await;
     reader.abort();
-    // The writer ends when the caller has read everything, or is gone.
+    // The writer ends when the caller has read everything, or has left.
     let _written = writer.await;
 }
 
@@ -87,7 +87,7 @@ async fn write_frames(mut frames: mpsc::Receiver<Vec<u8>>, mut write: OwnedWrite
     }
 }
 
-/// Reads the caller's frames. Ends, and drops its sender to the step, when the caller is gone.
+/// Reads the caller's frames. Ends, and drops its sender to the step, when the caller has left.
 async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<CallerMessage>) {
     let mut piece = vec![0; 16 << 10];
     loop {
@@ -214,7 +214,7 @@ async fn find_room(
     }
 }
 
-/// Waits for the next message and returns whether the caller has left before the step runs. Input does not arrive then.
+/// Waits for the next message and returns whether the caller has left before the step runs. No input arrives then.
 async fn caller_left(from: &mut mpsc::Receiver<CallerMessage>) -> bool {
     match from.recv().await {
         Some(CallerMessage::Say(Say::End)) | None => true,
@@ -279,7 +279,7 @@ fn orders(
     Ok((0..).zip(layout).map(step).collect())
 }
 
-/// Returns the number of ranks that there is room for, including those that the step begins with.
+/// Returns the number of ranks for which there is room, including the initial ranks of the step.
 fn capacity(node: &NodeTasks) -> u32 {
     node.n_tasks.max(node.place.cpus)
 }
@@ -302,7 +302,7 @@ struct RunningStep {
     parts: BTreeMap<usize, mpsc::Sender<StepDown>>,
     /// Messages from all parts.
     ups: mpsc::Receiver<(usize, StepUp)>,
-    /// Ends with the step.
+    /// Aborted when the step is dropped.
     forwarders: JoinSet<()>,
     hub: Hub,
     paused_until: Option<Instant>,
@@ -385,7 +385,8 @@ impl RunningStep {
                         None => false,
                     };
                     if !is_valid {
-                        // Without its caller a step is useless: the connections to its tasks are dropped, and they end.
+                        // Without its caller a step is useless: the connections to its tasks are dropped, which ends
+                        // them.
                         return;
                     }
                 }
@@ -433,7 +434,7 @@ impl RunningStep {
                 }
             }
             CallerMessage::Say(say) => {
-                // The caller learns that it was heard; any frame that already waits for it says that, too.
+                // The caller learns that its message was handled; any frame that is queued for it says so, too.
                 if self.waiting.is_empty() {
                     self.answer(&CommandEnd::Taken { n_bytes: 0 });
                 }
@@ -459,7 +460,7 @@ impl RunningStep {
 
     async fn send(&mut self, idx: usize, down: StepDown) {
         if let Some(sender) = self.parts.get(&idx) {
-            // If the part is gone, its receiver reports that.
+            // If the part has ended, its receiver reports that.
             let _heard_apart = sender.send(down).await;
         }
     }
@@ -470,7 +471,8 @@ impl RunningStep {
 
     fn taken(&mut self, n_bytes: u64) {
         self.n_taken += n_bytes;
-        // One message for all that was read meanwhile: a caller that does not read must not fill the agent's memory.
+        // One message for everything that was read meanwhile: a caller that does not read must not fill the agent's
+        // memory.
         if self.n_taken > 0 && self.waiting.is_empty() {
             let n_bytes = std::mem::take(&mut self.n_taken);
             self.answer(&CommandEnd::Taken { n_bytes });

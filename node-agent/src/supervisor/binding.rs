@@ -15,7 +15,7 @@ pub fn share_out(packages: &[Vec<u32>], n_tasks: u32, each: u32) -> Vec<CpuSet> 
     for _ in 0..n_tasks {
         let share = match left.iter_mut().find(|cpus| cpus.len() >= each) {
             Some(cpus) => take(cpus, each),
-            // The task spans packages, as none has room.
+            // No package has room, so the task spans packages.
             None => {
                 let mut missing = each;
                 let mut some = |cpus: &mut &[u32]| {

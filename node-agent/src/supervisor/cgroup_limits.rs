@@ -68,7 +68,7 @@ impl CgroupLimits {
         Ok(())
     }
 
-    /// Writes nothing for a job without a limit, unless the one before it had one.
+    /// Sets the memory limit. Writes nothing for a job without a limit, unless the previous job had one.
     fn limit_memory(&mut self, order: &Order, cgroup: &Cgroup) -> Result<(), StartFailure> {
         let is_limited = order.memory() > Mebibytes(0);
         let was_limited = std::mem::replace(&mut self.is_limited, is_limited && cgroup.limits_memory());

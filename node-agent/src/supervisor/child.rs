@@ -51,7 +51,7 @@ pub enum ChildError {
     Pipe(nix::Error),
 }
 
-/// Whether a process has been executed: no error if it has, else why not.
+/// Whether a process has been executed: no error if it has, else the reason.
 #[derive(Debug)]
 pub enum ExecStatus {
     /// Not known yet. The user may stop the process before it reports, so the supervisor polls this pipe and never
@@ -62,7 +62,7 @@ pub enum ExecStatus {
 }
 
 impl ExecStatus {
-    /// Returns the pipe that becomes readable when [`take_error`](ExecStatus::take_error) has news; none once the
+    /// Returns the pipe that becomes readable when [`take_error`](ExecStatus::take_error) has news; `None` once the
     /// status is known.
     pub fn pending_pipe(&self) -> Option<BorrowedFd<'_>> {
         match self {
@@ -92,14 +92,14 @@ impl ExecStatus {
     }
 }
 
-/// The most that a pipe takes atomically.
+/// The most bytes that a pipe takes atomically.
 const MOST_BYTES: usize = 4096;
 
 impl Program<'_> {
-    /// Forks the process. If it cannot be executed, it reports why and exits.
+    /// Forks the process. If it cannot be executed, it reports the reason and exits.
     ///
     /// # Errors
-    /// No more processes or files.
+    /// No process can be created, or no file opened.
     pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, ExecStatus), ChildError> {
         let mut image = Image::new(self.argv, &self.environment);
         if !self.account.is_other_user() {
@@ -126,8 +126,8 @@ impl Program<'_> {
         Ok((pid.map_err(ChildError::Fork)?, ExecStatus::Pending(File::from(reader))))
     }
 
-    /// Runs in the child, which may share the parent's memory: returns only on failure, with the reason, and leaves
-    /// no allocation behind on success.
+    /// Runs in the child, which may share the parent's memory: returns only on failure, with the reason, and leaves no
+    /// allocation behind on success.
     fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
@@ -140,7 +140,7 @@ impl Program<'_> {
                 let _inside_a_smaller_cpuset = sched_setaffinity(Pid::from_raw(0), &set);
             }
         }
-        // The kernel kills jobs before anything else of the node. Their users may only raise it further.
+        // The kernel kills jobs before anything else on the node. Their users may only raise the score further.
         let _not_on_this_kernel = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         umask(Mode::from_bits_truncate(order.launch.execution.umask));
         let no_streams = |error: Errno| format!("cannot set the standard streams: {}", error.desc());
@@ -161,7 +161,7 @@ impl Program<'_> {
         }
         let cwd = self.cwd;
         chdir(cwd).map_err(|error| format!("cannot enter the working directory {cwd}: {}", error.desc()))?;
-        // The signals' actions are the supervisor's, which are the defaults.
+        // The signals' dispositions are the supervisor's, which are the defaults.
         sys::unblock_signals();
         let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();
@@ -176,7 +176,7 @@ impl Program<'_> {
         })
     }
 
-    /// Executes the first candidate that exists, as execvp(3); a file without an interpreter is given to `/bin/sh`.
+    /// Executes the first candidate that exists, like execvp(3); a file without an interpreter is given to `/bin/sh`.
     fn try_candidates(&self, image: &mut Image<'_>) -> Errno {
         let mut worst = Errno::ENOENT;
         for candidate in self.candidates {
@@ -205,10 +205,10 @@ fn missing_interpreter(script: &CStr) -> Option<String> {
     Some(interpreter).filter(|interpreter| !Path::new(interpreter).exists())
 }
 
-/// The OOM score of processes of jobs; from -1000, never killed, to 1000, killed first.
+/// The OOM score adjustment of processes of jobs, from -1000 (never killed) to 1000 (killed first).
 const OOM_SCORE: &str = "500";
 
-/// Sets the soft limits of the time of submission, as far as this node allows.
+/// Sets the soft limits at the time of submission, as far as this node allows.
 fn set_limits(limits: &Limits) -> Result<(), String> {
     let wanted = [
         (Resource::RLIMIT_NOFILE, limits.open_files),

@@ -1,7 +1,7 @@
-//! Moves all threads of a running job from the CPUs that it had to those that it has now.
+//! Moves all threads of a running job from its old CPUs to its new ones.
 //!
 //! A cpuset, if available, does so at once, and no process can leave it. It does not widen the masks of threads that
-//! were restricted before, so masks are always set, one by one, until none needs a change: a thread that was created
+//! were restricted earlier, so masks are always set, one by one, until none needs a change: a thread that was created
 //! meanwhile has the mask of its creator.
 
 use std::collections::BTreeMap;
@@ -58,10 +58,10 @@ pub fn confine(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<(), Con
     Err(ConfineError::Unstable)
 }
 
-/// A new thread has copied its mask a moment before it is visible; the next walk sees it.
+/// A new thread has copied its mask shortly before it is visible; the next walk sees it.
 const QUIET_WALKS: u32 = 2;
-/// Two or three walks are usually enough. Programs that fork or set masks without end are given up: nothing else
-/// happens meanwhile.
+/// Two or three walks are usually enough. Programs that keep forking or setting masks are given up, because nothing
+/// else can happen meanwhile.
 const MOST_WALKS: u32 = 256;
 
 /// Returns how many threads had to be moved.
@@ -101,7 +101,7 @@ fn move_thread(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, Con
     }
 }
 
-/// Returns the CPUs that a thread is to have. A thread that the program has pinned keeps the remaining part of its
+/// Returns the CPUs that a thread should have. A thread that the program has pinned keeps the remaining part of its
 /// mask.
 fn wanted(has: &CpuSet, before: &CpuSet, after: &CpuSet) -> CpuSet {
     let is_pinned = has != before;

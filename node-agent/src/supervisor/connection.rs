@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use crate::frame::{Decoder, Frame};
 use crate::order::{FromSupervisor, ToSupervisor};
 
-/// The connection to the agent, as long as that lives.
+/// The connection to the agent, as long as it exists.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
@@ -30,7 +30,7 @@ impl Connection {
     /// Receives everything that has arrived.
     ///
     /// # Errors
-    /// The agent is gone or sent an invalid frame; frames before that are in `into`.
+    /// The agent has exited or sent an invalid frame; frames before that are in `into`.
     pub fn receive(&mut self, into: &mut Vec<Frame<ToSupervisor>>) -> io::Result<()> {
         let mut piece = [0; 16 << 10];
         let end = loop {
@@ -38,7 +38,7 @@ impl Connection {
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     self.decoder.push(&piece[..n]);
-                    // A short read: nothing more is there.
+                    // A short read: nothing more is available.
                     if n < piece.len() {
                         break Ok(());
                     }

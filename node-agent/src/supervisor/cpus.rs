@@ -1,8 +1,8 @@
-//! The CPUs that the processes of a job run on, and how they change to others.
+//! The CPUs on which the processes of a job run, and how they change.
 //!
-//! Joined processes are told first. CPUs are removed once the processes have acknowledged, or after a while; CPUs are
-//! added before the processes are told. Other processes are only moved. If a change is interrupted, the union of both
-//! sets is held until the smaller one is applied.
+//! Joined processes are notified first. CPUs are removed once the processes have acknowledged, or after a while; CPUs
+//! are added before the processes are notified. Other processes are only moved. If a change is interrupted, the union
+//! of both sets is held until the smaller one is applied.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub struct JobCpus {
     change: Option<Change>,
 }
 
-/// A change in progress: processes have been told.
+/// A change in progress: processes have been notified.
 #[derive(Debug)]
 struct Change {
     after: CpuSet,
@@ -63,7 +63,7 @@ impl JobCpus {
         AppliedCpus { generation: self.generation, is_confined: self.is_confined }
     }
 
-    /// Applies a changed order: moves the processes to the CPUs that the job has here now. If that fails, they go back
+    /// Applies a changed order: moves the processes to the CPUs that the job now has here. If that fails, they return
     /// to their old ones, and the server decides what follows.
     pub fn follow(&mut self, order: &Order, is_starting: bool, cgroup: &Cgroup) {
         let (after, generation) = (cpus_of(order), order.launch.generation);
@@ -75,7 +75,7 @@ impl JobCpus {
             }
             return;
         }
-        // A process that was not executed yet may still be about to set the old ones.
+        // A process that was not executed yet may still set the old ones.
         self.before_exec = is_starting.then(|| self.held.clone());
         self.begin_change(after, generation, order.shrink_patience(), cgroup);
     }
@@ -126,7 +126,7 @@ impl JobCpus {
         Ok(())
     }
 
-    /// Ends the change if all processes have answered or the deadline is over.
+    /// Ends the change if all processes have answered or the deadline has passed.
     pub fn finish_change(&mut self, now: Instant, cgroup: &Cgroup) {
         let Some(malleable) = &mut self.malleable else { return };
         let is_over = |change: &mut Change| malleable.is_acknowledged() || change.until <= now;
@@ -164,7 +164,7 @@ impl JobCpus {
         }
     }
 
-    /// When [`finish_change`](JobCpus::finish_change) is to be called at the latest.
+    /// Returns the latest time to call [`finish_change`](JobCpus::finish_change).
     pub fn wakes_at(&self) -> Option<Instant> {
         self.change.as_ref().map(|change| change.until)
     }
@@ -180,12 +180,12 @@ impl JobCpus {
     }
 }
 
-/// Returns the CPUs of an order; without a mask, all that this process may use itself.
+/// Returns the CPUs of an order; without a mask, all that this process itself may use.
 pub fn cpus_of(order: &Order) -> CpuSet {
     order.mask.clone().or_else(own_cpus).unwrap_or_default()
 }
 
-/// Returns how many CPUs the job has here, or asked for, if it has fewer now.
+/// Returns how many CPUs the job has here, or requested, if it has fewer now.
 pub fn most_cpus(order: &Order) -> usize {
     let asked = order.place().map_or(0, |place| place.asked_cpus as usize);
     cpus_of(order).len().max(asked)

@@ -18,7 +18,7 @@ pub fn variables(own: &OwnDevices) -> [(&'static str, String); 4] {
     [(cuda, visible.clone()), (rocm, visible), (rms, numbers), (order, "PCI_BUS_ID".to_owned())]
 }
 
-/// Returns the job's GPUs on a node by their names; `None` if it has the whole node, and so all.
+/// Returns the job's GPUs on a node by name; `None` if it has the whole node, and so all of them.
 pub fn gpus(node: &LaunchNode) -> Option<Vec<(&str, &Indices)>> {
     let grant = node.grant.as_ref()?;
     let is_gpu = |(name, _): &(&String, &Indices)| Devices::serves(name, "gpu");

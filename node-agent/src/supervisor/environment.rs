@@ -46,7 +46,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     set("RMS_NODELIST", hostlist::fold(&names));
     set("RMS_NNODES", names.len().to_string());
     set("RMS_NTASKS", order.launch.n_tasks.to_string());
-    // A job that requested none is counted with one; scripts use it as a number of threads.
+    // A job that requested none counts as having one; scripts use it as a number of threads.
     set("RMS_CPUS_PER_TASK", order.launch.cpus_per_task.max(1).to_string());
     set("RMS_TASKS_PER_NODE", slurm::on_each(order.usable().map(|node| node.n_tasks)));
     set("RMS_NODE_ID", order.node_idx.to_string());
@@ -91,10 +91,10 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
 
 /// Returns the variables of commands from other nodes of the job.
 ///
-/// Open MPI's daemons make a directory for each run, below one that is named after the machine. Those of two nodes on
-/// one machine make the same directory at the same time, and the one that loses the race ends without telling mpirun,
-/// which then waits forever. So each node gets its own directory for them. mpirun must not get it: it would pass it on
-/// to all nodes.
+/// Open MPI's daemons create a directory for each run, below one that is named after the machine. Those of two nodes on
+/// one machine create the same directory at the same time, and the one that loses the race exits without telling
+/// mpirun, which then waits forever. So each node gets its own directory for them. mpirun must not get it: it would
+/// pass it on to all nodes.
 pub fn of_command(variables: &Variables, order: &Order, account: &Account) -> Variables {
     let mut variables = variables.clone();
     if let Some(place) = order.place().filter(|_| share_a_machine(order)) {
@@ -130,8 +130,8 @@ pub fn of_script(variables: &mut Variables, order: &Order, text: &str) {
     }
 }
 
-/// Hides variables from a task that is an `mpirun`, which passes its environment on to ranks on all nodes, like one in
-/// a script; its task numbers and its node are not theirs.
+/// Hides variables from a task that is an `mpirun`, which passes its environment on to ranks on all nodes, as in a
+/// script: its task numbers and its node are not theirs.
 pub fn of_mpirun(variables: &mut Variables, order: &Order, program: &[u8]) {
     let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     if !MPIRUNS.contains(&name) {
@@ -196,7 +196,7 @@ pub fn of_step(variables: &mut Variables, step: &StepPart) {
     set(&["RMS_NODE_ID", "SLURM_NODEID"], step.node_idx.to_string());
 }
 
-/// Sets the variables of the resize command: they name the change that it is for, because another may have come since.
+/// Sets the variables of the resize command: they name the change that it is for, because another may have followed.
 /// Like a script, it is not a task.
 pub fn of_hook(variables: &mut Variables, order: &Order, command: &str) {
     of_script(variables, order, command);
@@ -223,7 +223,7 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     let mut set = |name: &str, value: &str| drop(variables.insert(name.to_owned(), value.to_owned()));
     // Open MPI 4 and the runtime of Open MPI 5.
     set("OMPI_MCA_plm", "rsh");
-    // If the job has Slurm's variables, Open MPI would take its nodes from them. Its component `schizo` for Slurm must
+    // If the job has Slurm's variables, Open MPI would take its nodes from them. Its `schizo` component for Slurm must
     // stay: without it, a singleton program believes that srun has started it, and fails.
     set("OMPI_MCA_ras", "^slurm");
     set("OMPI_MCA_plm_rsh_agent", &rsh);
@@ -238,8 +238,8 @@ fn set_for_mpirun(variables: &mut Variables, order: &Order, account: &Account, f
     let is_loopback =
         |node: &LaunchNode| node.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
     if order.launch.nodes.iter().all(is_loopback) {
-        // Open MPI skips the loopback interface and tries every other: a machine without a network has none, and on one
-        // with several it has been seen to hang.
+        // Open MPI skips the loopback interface and tries every other one: a machine without a network has none, and on
+        // a machine with several it has been seen to hang.
         set("OMPI_MCA_btl_tcp_if_include", "lo");
         set("OMPI_MCA_oob_tcp_if_include", "lo");
     }

@@ -18,7 +18,7 @@ use super::variables::{self, Variables};
 use crate::order::{Order, STREAMS_PER_EXEC, WINDOW, cost};
 use crate::sys::{End, SingleThreaded};
 
-/// A command that runs, or whose last output is being passed on.
+/// A command that runs, or whose last output is being forwarded.
 #[derive(Debug)]
 pub struct Exec {
     /// The stream of its input; output is the next stream, errors the one after that.
@@ -50,7 +50,7 @@ struct Output {
 
 impl Exec {
     /// # Errors
-    /// No more processes or files.
+    /// No process can be created, or no file opened.
     pub fn start(
         order: &Order,
         account: &Account,
@@ -82,7 +82,7 @@ impl Exec {
     /// Runs `start` with three pipes as standard streams.
     ///
     /// # Errors
-    /// As `start`, and if there are no more files.
+    /// Those of `start`; also if no more files can be opened.
     pub fn with_pipes(
         stream: u64,
         window: u64,
@@ -94,7 +94,7 @@ impl Exec {
         let (output, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
         for end in [&stdin, &stdout, &stderr] {
-            // So that it can be opened as `/dev/stdout`. An agent that is not root already made it as the owner.
+            // So that it can be opened as `/dev/stdout`. An agent that is not root created it as the owner anyway.
             let _only_root_may = fchown(end, Some(account.uid), Some(account.gid));
         }
         let (pid, exec_status) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
@@ -108,7 +108,7 @@ impl Exec {
         open.filter(|(_, output)| output.n_unconfirmed < self.window).map(|(idx, output)| (idx, output.pipe.as_fd()))
     }
 
-    /// Reads a piece and returns it with its stream; `None` if nothing is there now. An empty piece is the end.
+    /// Reads a piece and returns it with its stream; `None` if nothing is available now. An empty piece is the end.
     pub fn read(&mut self, idx: usize) -> Option<(u64, Vec<u8>)> {
         let stream = self.stream + 1 + idx as u64;
         let output = self.outputs.get_mut(idx)?.as_mut()?;
@@ -155,7 +155,7 @@ impl Exec {
         pieces
     }
 
-    /// Records that the agent has passed on `n_bytes` of a stream.
+    /// Records that the agent has forwarded `n_bytes` of a stream.
     pub fn confirmed(&mut self, stream: u64, n_bytes: u64) {
         let idx = stream.wrapping_sub(self.stream + 1) as usize;
         if let Some(Some(output)) = self.outputs.get_mut(idx) {
@@ -163,8 +163,8 @@ impl Exec {
         }
     }
 
-    /// Closes the pipes, as no client reads any more; the process gets an error when it writes. Gives up the stream
-    /// number, which another agent may reuse.
+    /// Closes the pipes, because no client reads any more; the process gets an error when it writes. Releases the
+    /// stream number, which another agent may reuse.
     pub fn abandon(&mut self) {
         self.stream = ABANDONED;
         self.outputs = [None, None];
@@ -187,12 +187,12 @@ impl InputPipe {
         self.flush()
     }
 
-    /// Returns the pipe if input waits for it.
+    /// Returns the pipe if input is queued for it.
     pub fn writable(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
     }
 
-    /// Writes what the pipe takes, and returns how much that was. Input that no process reads any more counts as
+    /// Writes as much as the pipe takes, and returns how much that was. Input that no process reads any more counts as
     /// taken.
     pub fn flush(&mut self) -> u64 {
         let mut n_taken = 0;

@@ -1,4 +1,4 @@
-//! The supervisor's part in commands that run beside the tasks of a job: their start, their streams, their end.
+//! The supervisor's part in commands that run in addition to the tasks of a job: their start, their streams, their end.
 
 use super::Supervisor;
 use super::environment;
@@ -50,7 +50,7 @@ impl Supervisor {
         }
     }
 
-    /// Passes on the last output of commands that have ended, then how they ended.
+    /// Forwards the last output of commands that have ended, then how they ended.
     pub(super) fn finish_execs(&mut self) {
         loop {
             let Some(job) = &mut self.job else { return };

@@ -1,4 +1,4 @@
-//! The directory of one supervisor: made once, renamed to each job's name and back, its files rewritten in place.
+//! The directory of one supervisor: created once, renamed to each job's name and back, its files rewritten in place.
 //!
 //! Creating and deleting files is the largest disk cost of a short job, so a folder keeps its files. A rename onto an
 //! existing folder fails, because none is ever empty: so the rename claims an execution.
@@ -27,9 +27,9 @@ pub struct Folder {
     openmpi: Slot,
     mpich: Slot,
     generation: Slot,
-    /// Without a job's result it is blank: its room on the disk is taken while there is some.
+    /// Blank while there is no result: it reserves space on the disk while there is some.
     result: Slot,
-    /// Its job is forgotten, and the folder still has that job's name.
+    /// The job is forgotten, and the folder still has its name.
     is_free: bool,
 }
 
@@ -54,20 +54,20 @@ const RESERVED: usize = 1 << 10;
 const KEPT_UP_TO: usize = 1 << 10;
 
 impl Folder {
-    /// Makes the directory of a new seat, in which its socket is bound.
+    /// Creates the directory of a new seat, in which its socket is bound.
     ///
     /// # Errors
-    /// No space, no permission.
+    /// No space, or no permission.
     pub fn make_dir(seats_dir: &Path, name: &str) -> io::Result<()> {
         let dir = seats_dir.join(name);
         fs::create_dir(&dir)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))
     }
 
-    /// Makes the files in a directory that was made for this seat.
+    /// Creates the files in a directory that was created for this seat.
     ///
     /// # Errors
-    /// No space, no permission.
+    /// No space, or no permission.
     pub fn open(seats_dir: &Path, name: &str) -> io::Result<Folder> {
         let seat = seats_dir.join(name);
         Ok(Folder {
@@ -91,10 +91,10 @@ impl Folder {
     }
 
     /// Replaces the files after the nodes have changed, while processes may read them: each file is either old or new,
-    /// and the generation comes last, so a reader that sees it finds the nodes that it counts.
+    /// and the generation is written last, so a reader that sees it finds the nodes of that generation.
     ///
     /// # Errors
-    /// No space, no permission.
+    /// No space, or no permission.
     pub fn update(&mut self, entry: &EntryRef<'_>) -> io::Result<()> {
         let files = self.host_files();
         self.entry = Slot::replace(&spool::entry_path(&self.dir), &serde_json::to_vec(entry)?, 0o600)?;
@@ -107,7 +107,7 @@ impl Folder {
     /// Writes what a later agent needs to know, and takes the execution's name. From then on the execution is known.
     ///
     /// # Errors
-    /// `AlreadyExists` if another supervisor was faster; no space.
+    /// `AlreadyExists` if another supervisor was faster, or no space.
     pub fn claim(&mut self, entry_dir: &Path, entry: &EntryRef<'_>) -> io::Result<()> {
         self.entry.write_json(entry)?;
         self.openmpi.write_once(hostfile::openmpi(entry.order).into_bytes())?;
@@ -132,7 +132,7 @@ impl Folder {
     /// job does: the folder is then renamed directly.
     ///
     /// # Errors
-    /// The folder cannot be used again.
+    /// The folder cannot be reused.
     pub fn free(&mut self, order: &Order) -> io::Result<()> {
         match order.launch.execution.work {
             Work::Script { .. } => {
@@ -155,7 +155,7 @@ impl Folder {
     /// Renames the folder back to the seat's name, if no job has taken it since it was freed.
     ///
     /// # Errors
-    /// The folder cannot be used again.
+    /// The folder cannot be reused.
     pub fn return_to_seat(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.is_free) {
             fs::rename(&self.dir, &self.seat)?;
@@ -164,10 +164,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Leaves everything but the socket to remaining readers, and starts with a new folder.
+    /// Leaves everything but the socket to remaining readers, and continues with a new folder.
     ///
     /// # Errors
-    /// No space, no permission.
+    /// No space, or no permission.
     pub fn start_anew(&mut self) -> io::Result<()> {
         let (Some(seats_dir), Some(name)) = (self.seat.parent(), self.seat.file_name().and_then(|name| name.to_str()))
         else {
@@ -193,7 +193,7 @@ impl Slot {
         Ok(Slot { file, len: 0, written: None })
     }
 
-    /// Makes a file of blanks for later contents.
+    /// Creates a file of blanks for later contents.
     fn blank(path: &Path, mode: u32) -> io::Result<Slot> {
         let mut slot = Slot::make(path, mode)?;
         slot.write(&[b' '; RESERVED])?;
@@ -237,7 +237,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Writes in one piece: the rest of longer contents is covered by blanks, which JSON ignores.
+    /// Writes in one piece: the rest of longer contents is overwritten with blanks, which JSON ignores.
     fn write_json(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut contents = serde_json::to_vec(value).map_err(io::Error::other)?;
         if contents.len() < self.len && self.len <= PADDED_TO {
@@ -257,7 +257,7 @@ mod tests {
     use crate::order::tests::{node, order};
     use crate::spool::Spool;
 
-    /// A folder in a spool of its own.
+    /// Returns a folder in a spool of its own.
     fn opened() -> (tempfile::TempDir, Spool, Folder) {
         let dir = tempfile::tempdir().expect("a directory");
         let spool = Spool::create(dir.path()).expect("a spool");
@@ -330,7 +330,7 @@ mod tests {
         let (_dir, spool, mut folder) = opened();
         let mut written = Vec::new();
         for job in 1..=4 {
-            // The kernel's clock for files ticks slowly.
+            // The kernel's clock for files has a coarse resolution.
             std::thread::sleep(std::time::Duration::from_millis(20));
             claim(&mut folder, &spool, job).expect("nobody else has it");
             let path = folder.host_files().openmpi;

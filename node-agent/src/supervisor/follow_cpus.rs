@@ -1,5 +1,5 @@
-//! The supervisor's part in processes that follow the CPUs of their job: it opens the socket for them, and reports to
-//! the agent.
+//! The supervisor's part in processes that follow the CPUs of their job: opens the socket for them, and reports to the
+//! agent.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ impl Supervisor {
     /// Opens the socket before any process of the job is started.
     ///
     /// # Errors
-    /// The library is not installed here, or the socket cannot be made.
+    /// The library is not installed here, or the socket cannot be created.
     pub(super) fn open_malleable(&mut self, job: &mut Job) -> Result<(), StartFailure> {
         if !job.order.launch.execution.malleable_threads {
             return Ok(());
@@ -50,7 +50,7 @@ impl Supervisor {
         self.report_applied(is_news);
     }
 
-    /// Ends a change that is over: processes that have not given their CPUs back in time lose them.
+    /// Ends a change whose deadline has passed: processes that have not given their CPUs back in time lose them.
     pub(super) fn cpus_on_time(&mut self, now: Instant) {
         let Some(job) = &mut self.job else { return };
         let before = job.cpus.applied();

@@ -1,4 +1,4 @@
-//! Writes a job's hostfiles: the forms that Open MPI and MPICH read.
+//! Writes a job's hostfiles in the formats of Open MPI and MPICH.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::order::Order;
 use rms_api::desired::LaunchNode;
 
-/// Returns the hostfile as Open MPI reads it: `name slots=n`.
+/// Returns the hostfile in Open MPI's format: `name slots=n`.
 pub fn openmpi(order: &Order) -> String {
     let mut text = heading(order);
     for (node, slots) in slots(order) {
@@ -15,7 +15,7 @@ pub fn openmpi(order: &Order) -> String {
     text
 }
 
-/// Returns the hostfile as MPICH's Hydra reads it: `name:n`.
+/// Returns the hostfile in the format of MPICH's Hydra: `name:n`.
 pub fn mpich(order: &Order) -> String {
     let mut text = heading(order);
     for (node, slots) in slots(order) {
@@ -54,7 +54,7 @@ fn heading(order: &Order) -> String {
 }
 
 /// Returns the slots of each node. A node without tasks still has its CPUs, which a script may use. A node that the job
-/// is about to leave is left out.
+/// is about to leave is omitted.
 fn slots(order: &Order) -> impl Iterator<Item = (&LaunchNode, u32)> {
     order.usable().map(|node| (node, if node.n_tasks > 0 { node.n_tasks } else { node.cpus.max(1) }))
 }

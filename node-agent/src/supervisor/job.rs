@@ -34,7 +34,7 @@ use crate::pmi::ranks;
 use crate::spool::{self, OutputManifest};
 use crate::sys::{End, Reaped, SingleThreaded};
 
-/// A share that was started, or failed to.
+/// A share that was started, or failed to start.
 #[derive(Debug)]
 pub struct Job {
     pub order: Order,
@@ -43,7 +43,7 @@ pub struct Job {
     pub account: Option<Account>,
     pub variables: Variables,
     pub tasks: Vec<Task>,
-    /// The number of tasks, the first ones, that were started with the share.
+    /// The number of tasks that were started with the share; they are the first ones.
     n_initial: usize,
     /// Why one of the initial tasks could not be executed.
     exec_error: Option<String>,
@@ -54,7 +54,7 @@ pub struct Job {
     pub singleton: Option<SingletonCheck>,
     pub execs: Vec<Exec>,
     pub steps: Vec<Step>,
-    /// The streams of the first task, for hooks and error messages; only where the job may need them.
+    /// The streams of the first task, for hooks and error messages; only if the job may need them.
     pub streams: Option<Streams>,
     pub pending_notices: PendingNotices,
     /// The tasks whose streams are kept in the spool, and whether the disk had no room for them.
@@ -71,7 +71,7 @@ pub struct Job {
     spawned: Option<End>,
     /// Set once its own tasks have ended while other nodes do not know yet that the job is over.
     linger_until: Option<Instant>,
-    /// When to report that the job runs; none once reported.
+    /// When to report that the job runs; `None` once reported.
     report_at: Option<Instant>,
     baseline: Baseline,
     /// Out-of-memory kills in the cgroup before this job.
@@ -86,7 +86,7 @@ struct PendingSpawn {
     placement: Placement,
     sockets: Vec<(u32, OwnedFd)>,
     problem: Option<String>,
-    /// The spawned tasks: not known to be executed yet, or ended meanwhile.
+    /// The spawned tasks that are not known to be executed yet, or have ended meanwhile.
     tasks: Vec<u32>,
 }
 
@@ -97,27 +97,27 @@ pub enum Phase {
     Ending(Ending),
     Ended {
         report: JobReport,
-        /// When the result becomes durable, unless the server has it before.
+        /// When the result becomes durable, unless the server has it earlier.
         sync_at: Instant,
     },
 }
 
-/// A share whose end is settled but whose processes are not all gone.
+/// A share whose end is settled but whose processes have not all ended.
 #[derive(Debug)]
 pub struct Ending {
     exit: NodeExit,
-    /// When to send TERM; none once sent, or if it is not sent.
+    /// When to send TERM; `None` once sent, or if it is not sent.
     term_at: Option<Instant>,
     /// When to send the next KILL.
     kill_at: Instant,
     n_kills: u32,
     /// When the first KILL was sent.
     killed_at: Option<Instant>,
-    /// Whether the job was sent TERM before.
+    /// Whether the job was sent TERM first.
     had_grace: bool,
 }
 
-/// A result that the server receives within this time never costs a disk flush. It is in the file before: only a power
+/// A result that the server receives within this time never costs a disk flush. It is already in the file: only a power
 /// failure within this time can lose it.
 const SYNC_AFTER: Duration = Duration::from_millis(200);
 
@@ -128,7 +128,7 @@ const REPORT_DELAY: Duration = Duration::from_millis(5);
 /// Ranks on other nodes finalize with those here; a node whose last frame was lost is not waited for much longer.
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A process that is alive after this many KILLs, with pauses between them, is treated as unkillable.
+/// A process that is alive after this many KILLs, with pauses in between, is treated as unkillable.
 const MIN_KILLS: u32 = 5;
 /// How long to wait for processes that cannot be killed.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(60);
@@ -225,7 +225,7 @@ impl Job {
         for spawn in self.pending_spawns.extract_if(.., |spawn| !spawn.tasks.iter().any(is_pending)).collect::<Vec<_>>()
         {
             pmi.started(&spawn.placement, spawn.sockets, spawn.problem, actions);
-            // Some may be gone already, which the PMI server could not know before.
+            // Some may have ended already, which the PMI server could not know before.
             for id in spawn.tasks {
                 let gone = self.tasks.iter().position(|task| task.task == id && task.end.is_some());
                 if let Some(idx) = gone {
@@ -271,7 +271,7 @@ impl Job {
         true
     }
 
-    /// Moves the processes to the CPUs that the job has here now.
+    /// Moves the processes to the CPUs that the job now has here.
     pub fn follow_cpus(&mut self, cgroup: &Cgroup) {
         let is_starting = self.is_starting();
         self.cpus.follow(&self.order, is_starting, cgroup);
@@ -317,13 +317,13 @@ impl Job {
         }
     }
 
-    /// Sends TERM to the whole tree, and KILL after `grace`. The first reason counts, and the shortest grace.
+    /// Sends TERM to the whole tree, and KILL after `grace`. The first reason and the shortest grace time apply.
     pub fn end(&mut self, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         self.end_after(Span::ZERO, exit, grace, cgroup);
     }
 
-    /// Does the same, but the processes have `patience` to end by themselves before TERM. The share ends once none is
-    /// left.
+    /// Like [`Job::end`], but gives the processes `patience` to end on their own before TERM. The share ends once none
+    /// is left.
     pub fn end_after(&mut self, patience: Span, exit: NodeExit, grace: Span, cgroup: &Cgroup) {
         let term_at = Instant::now().checked_add(patience.to_std()).unwrap_or_else(far_future);
         let kill_at = term_at.checked_add(grace.to_std()).unwrap_or_else(far_future);
@@ -356,7 +356,7 @@ impl Job {
         self.tasks.iter().any(|task| task.end.is_none())
     }
 
-    /// Returns when its supervisor is to wake up at the latest.
+    /// Returns the latest time at which its supervisor must wake up.
     pub fn wakes_at(&self) -> Instant {
         let of_pmi = self.pmi.as_ref().and_then(PmiServer::wakes_at);
         let of_singleton = self.singleton.as_ref().and_then(SingletonCheck::wakes_at);
@@ -410,7 +410,7 @@ impl Job {
         self.reaped = self.reaped.and(reaped.usage);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);
-            // It has reported its exec status before it ended.
+            // It reported its exec status before it ended.
             self.check_exec_status(local);
             let task = self.tasks[local].task;
             let is_spawning = self.pending_spawns.iter().any(|spawn| spawn.tasks.contains(&task));
@@ -519,8 +519,8 @@ impl Job {
         }
     }
 
-    /// Returns whether KILL was sent to all processes and some are still there. A tracer can keep dead processes from
-    /// their parent indefinitely, and a process stuck in the kernel does not die.
+    /// Returns whether KILL was sent to all processes and some still exist. A tracer can keep dead processes from their
+    /// parent indefinitely, and a process stuck in the kernel does not die.
     pub fn is_unkillable(&self) -> bool {
         let Phase::Ending(Ending { killed_at: Some(killed_at), n_kills: MIN_KILLS.., .. }) = &self.phase else {
             return false;
@@ -541,7 +541,7 @@ impl Job {
             cgroup.forbid_forks(false);
         }
         let exit = match &ending.exit {
-            // The grace time was over, and KILL was needed.
+            // The grace time had passed, and KILL was needed.
             NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
             NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
                 if self.order.memory() > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
@@ -591,7 +591,7 @@ impl Job {
     }
 }
 
-/// Records the end of a task. A program may spawn for as long as it runs: of spawned ranks that are gone, only the
+/// Records the end of a task. A program may spawn for as long as it runs: of spawned ranks that have ended, only the
 /// worst exit status is kept.
 fn record_exit(
     pmi: &mut PmiServer,

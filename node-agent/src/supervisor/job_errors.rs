@@ -9,7 +9,7 @@ use super::job::Job;
 /// Writes one line into the job's output. Does not end the job.
 pub fn write_error(job: &Job, what: &str) {
     let Some(streams) = &job.streams else { return };
-    // Only text that comes from other programs is cut off.
+    // Only text from other programs is truncated.
     let text: String = what.chars().take(MOST_CHARS).collect();
     let line = format!("rms: job {}: {text}\n", job.job());
     let _nobody_else_to_tell = match job.pump.errors() {

@@ -1,7 +1,7 @@
 //! The process that supervises one job on one node: starts it, watches it, ends it, and outlives the agent.
 //!
 //! It is single-threaded, with one `poll` loop and deadlines in place of timers. It is the sub-reaper of everything the
-//! job starts, so "no child left" means "the tree is gone", and SIGCHLD notifies of it.
+//! job starts, so "no child left" means "the tree has ended", and SIGCHLD notifies of it.
 
 mod binding;
 mod cgroup_limits;
@@ -219,7 +219,7 @@ impl Supervisor {
     fn timeout(&self) -> PollTimeout {
         let Some(job) = &self.job else { return PollTimeout::NONE };
         let left = job.wakes_at().saturating_duration_since(Instant::now());
-        // Rounded up, or the loop would spin through the last millisecond; sleeps of more than 24 days are cut.
+        // Rounded up, or the loop would spin through the last millisecond; sleeps of more than 24 days are cut short.
         let millis = left.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
     }
@@ -436,8 +436,8 @@ impl Supervisor {
                 };
                 started.map_err(|error| StartFailure { is_fault: is_fault(&error), reason: error.to_string() })
             }),
-            // The agent gives the job to another supervisor. Without its folder (the spool was deleted) this one
-            // cannot take any.
+            // The agent gives the job to another supervisor. Without its folder (the spool was deleted) this one cannot
+            // take any job.
             Err(error) if self.folder.is_free() || error.kind() == io::ErrorKind::NotFound => {
                 return self.exit_without_job();
             }
@@ -518,7 +518,7 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Span, exit: NodeExit, grace: Span) {
-        // Only a job that leaves the node voluntarily has time to end by itself.
+        // Only a job that leaves the node voluntarily has time to end on its own.
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
         self.with_pmi(|pmi, actions| pmi.end(ending, actions));
         if let Some(job) = &mut self.job {
@@ -526,8 +526,8 @@ impl Supervisor {
         }
     }
 
-    /// The server has the result: drops the entry and serves the next job if this process can. The agent assumes that
-    /// it can; if not, it notices that this process exits.
+    /// Handles that the server has the result: drops the entry and serves the next job if this process can. The agent
+    /// assumes that it can; if not, the agent notices that this process exits.
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Continue };
@@ -621,7 +621,7 @@ impl Supervisor {
         resize::on_time(job, now);
         singleton::on_time(job, now, &self.single);
         match &job.phase {
-            // The end of a task wakes the supervisor by itself.
+            // The end of a task wakes the supervisor anyway.
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Continue,
             Phase::Running | Phase::Ending(_) => {
                 job.on_time(now, &self.seat.cgroup);

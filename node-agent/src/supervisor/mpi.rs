@@ -1,4 +1,4 @@
-//! Carries lines between the ranks' sockets and the process-management logic, and its frames to other nodes.
+//! Forwards lines between the ranks' sockets and the process-management logic, and its frames to other nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -21,10 +21,10 @@ use rms_api::desired::LaunchNode;
 #[derive(Debug)]
 pub struct PmiServer {
     own: JobNode,
-    /// Node 0, which has the hub.
+    /// The first node, which has the hub.
     first: JobNode,
     ranks: NodeRanks,
-    /// The hub, on node 0 only.
+    /// The hub; only on the first node.
     hub: Option<Hub>,
     /// The sockets of the ranks, by their tasks.
     rank_sockets: BTreeMap<u32, RankSocket>,
@@ -68,12 +68,12 @@ pub enum Action {
 
 /// The job of a rank that leaves more than this unread is aborted.
 const MAX_OUTGOING: usize = 1 << 20;
-/// How long to wait for ranks that have left the others to finalize and end; nodes are requested if there is no room
-/// even then.
+/// How long to wait for ranks that have left the others to finalize and end. If there is still no room, nodes are
+/// requested.
 const SPAWN_RETRY_DELAY: Duration = Duration::from_millis(300);
 
 impl PmiServer {
-    /// Makes the PMI server of the ranks that the job begins with, by their tasks and with their sockets.
+    /// Creates the PMI server of the job's initial ranks, by their tasks and with their sockets.
     pub fn new(order: &Order, sockets: Vec<(u32, OwnedFd)>) -> PmiServer {
         let members = members(order);
         let n_ranks: Vec<u32> = order.launch.nodes.iter().map(n_first_ranks).collect();
@@ -99,8 +99,8 @@ impl PmiServer {
         pmi
     }
 
-    /// Makes the PMI server of a step, whose hub is in the agent where it was requested: [`listen`](PmiServer::listen)
-    /// is to be called for each task.
+    /// Creates the PMI server of a step, whose hub is in the agent where it was requested; call
+    /// [`listen`](PmiServer::listen) for each task.
     pub fn of_step(birth: WorldInit) -> PmiServer {
         PmiServer {
             own: no_node(),
@@ -119,13 +119,13 @@ impl PmiServer {
         }
     }
 
-    /// Sends the first frames, before any rank speaks.
+    /// Sends the first frames, before any rank sends a message.
     pub fn open(&mut self, actions: &mut Vec<Action>) {
         let opening = self.ranks.opening().map(Out::Hub);
         self.run_outs(opening.into_iter().collect(), actions);
     }
 
-    /// Returns the sockets to poll: the task, and whether output waits.
+    /// Returns the sockets to poll: the task, and whether output is queued.
     pub fn sockets(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, bool)> {
         self.rank_sockets.iter().map(|(task, line)| (*task, line.socket.as_fd(), !line.outgoing.is_empty()))
     }
@@ -159,7 +159,7 @@ impl PmiServer {
         self.close(task);
     }
 
-    /// Notes that all tasks here are ended by order.
+    /// Records that all tasks here are being ended by order.
     pub fn end(&mut self, ending: Ending, actions: &mut Vec<Action>) {
         let outs = self.ranks.end(ending);
         self.run_outs(outs, actions);
@@ -170,7 +170,7 @@ impl PmiServer {
         self.ranks.is_discarded(task)
     }
 
-    /// Handles that an [`Action::Start`] was carried out; with a problem, perhaps only in part.
+    /// Handles that an [`Action::Start`] was carried out; with a problem, possibly only in part.
     pub fn started(
         &mut self,
         placement: &Placement,
@@ -210,7 +210,7 @@ impl PmiServer {
         self.ranks.is_used()
     }
 
-    /// Returns what this share still has to wait for when its own tasks have ended.
+    /// Returns what this share still waits for when its own tasks have ended.
     pub fn need(&self) -> Need {
         match &self.hub {
             Some(hub) => hub.need(),
@@ -238,7 +238,7 @@ impl PmiServer {
         self.run_hub_outs(outs, actions);
     }
 
-    /// Returns when [`on_time`](PmiServer::on_time) is to be called.
+    /// Returns when to call [`on_time`](PmiServer::on_time).
     pub fn wakes_at(&self) -> Option<Instant> {
         self.paused_until
     }
@@ -343,7 +343,7 @@ fn no_node() -> JobNode {
     JobNode { node: String::new(), joined: 0 }
 }
 
-/// Returns the number of ranks of the first world: the tasks of the nodes that the job begins with.
+/// Returns the number of ranks of the first world: the tasks of the job's initial nodes.
 fn n_first_ranks(place: &LaunchNode) -> u32 {
     if place.joined == 1 { place.n_tasks } else { 0 }
 }
@@ -352,7 +352,7 @@ fn members(order: &Order) -> Vec<Member> {
     let capacity = |place: &LaunchNode| match (place.n_tasks, place.joined) {
         (0, _) => ranks_of_cpus(place.cpus, order),
         (n_tasks, 1) => n_tasks,
-        // The node came with tasks, which are no ranks.
+        // The node joined with tasks, which are not ranks.
         (_, _) => 0,
     };
     let member =

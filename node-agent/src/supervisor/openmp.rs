@@ -1,4 +1,4 @@
-//! Variables of OpenMP programs whose threads are to follow the CPUs of their job.
+//! Variables of OpenMP programs whose threads should follow the CPUs of their job.
 
 use rms_malleable::SOCKET_VARIABLE;
 
@@ -7,11 +7,11 @@ use super::malleable::socket_path;
 use super::variables::Variables;
 use crate::order::Order;
 
-/// The number of threads that a program begins with, which is also the most that it will ever have. On fewer CPUs than the
-/// job asked for, the library keeps its teams smaller.
+/// The initial number of threads of a program, which is also its maximum. On fewer CPUs than the job requested, the
+/// library keeps its teams smaller.
 const THREADS: &str = "OMP_NUM_THREADS";
 
-/// Sets the variables of a job that has `n_cpus` here, or asked for as many. What the user has set stays.
+/// Sets the variables of a job that has, or requested, `n_cpus` here. Variables set by the user are kept.
 pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpus: usize) {
     let Some(library) = &order.malleable_library else { return };
     let library = library.display().to_string();

@@ -1,7 +1,7 @@
 //! Copies the output of tasks from their pipes into the spool, where followers read it.
 //!
-//! Pipes are used because a job may reopen `/dev/stderr` to write to it: that would truncate a file, and lose what has
-//! not been read.
+//! Pipes are used because a job may reopen `/dev/stderr` to write to it: with a file, that would truncate it and lose
+//! unread data.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,14 +23,14 @@ pub struct Piped {
 }
 
 impl Piped {
-    /// Makes the file, and a pipe whose other end is for the task.
+    /// Creates the file, and a pipe whose other end is for the task.
     ///
     /// # Errors
-    /// The file cannot be made, or there are no more files.
+    /// The file cannot be created, or no more files can be opened.
     pub fn open(path: &Path, account: &Account) -> io::Result<(Piped, OwnedFd)> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let (pipe, end) = pipe2(OFlag::O_CLOEXEC)?;
-        // So that it can be opened as `/dev/stdout`. An agent that is not root already made it as the owner.
+        // So that it can be opened as `/dev/stdout`. An agent that is not root created it as the owner anyway.
         let _only_root_may = fchown(&end, Some(account.uid), Some(account.gid));
         fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok((Piped { pipe: Some(File::from(pipe)), file }, end))
@@ -67,7 +67,7 @@ impl Pump {
         match pipe.read(&mut bytes) {
             Ok(0) => stream.pipe = None,
             Ok(n_bytes) => {
-                // The job need not wait for a disk that is full, and its followers are told.
+                // The job need not wait for a full disk; its followers are told.
                 self.has_lost |= stream.file.write_all(&bytes[..n_bytes]).is_err();
                 return n_bytes;
             }
@@ -77,8 +77,8 @@ impl Pump {
         0
     }
 
-    /// Copies the rest when no process is left. A process that cannot be killed may still write: no pipe is read for
-    /// longer than its capacity.
+    /// Copies the rest when no process is left. A process that cannot be killed may still write: no more than its
+    /// capacity is read from a pipe.
     pub fn drain(&mut self) {
         for idx in 0..self.streams.len() {
             let pipe = self.streams[idx].pipe.as_ref();

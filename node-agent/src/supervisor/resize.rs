@@ -1,4 +1,4 @@
-//! Notifies a job that its nodes have changed: by a signal, or by a command that is executed beside it.
+//! Notifies a job that its nodes have changed: by a signal, or by a command that is executed in addition to its tasks.
 
 use std::ffi::CString;
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use crate::sys::{self, End, SingleThreaded};
 /// Notifications that a job has not received yet.
 #[derive(Debug, Default)]
 pub struct PendingNotices {
-    /// The hook that runs now, and its generation.
+    /// The running hook and its generation.
     hook: Option<(Pid, ExecStatus, u32)>,
     /// The generation for which the hook runs next.
     next_hook: Option<u32>,
     signal: Option<PendingSignal>,
 }
 
-/// A signal that some of the job's processes have not received: it would end them.
+/// A signal that some of the job's processes are not ready for: it would end them.
 #[derive(Debug)]
 struct PendingSignal {
     signal: i32,
@@ -37,17 +37,17 @@ struct PendingSignal {
     waiting: Vec<(Pid, u32)>,
 }
 
-/// A process that has just been started sets its handlers first. The kernel does not notify of that, so the supervisor
+/// A process that has just been started first sets its handlers. The kernel does not notify of that, so the supervisor
 /// checks again, with doubling pauses.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
-/// A shell blocks all signals for a moment whenever it forks, and a signal that arrives then ends it a moment later. A
-/// process that waits for a blocked signal has it blocked at each check.
+/// A shell briefly blocks all signals whenever it forks, and a signal that arrives then ends it afterwards. A process
+/// that waits for a blocked signal has it blocked at each check.
 const MIN_BLOCKED_CHECKS: u32 = 3;
 /// A process that is still not ready after this pause never will be.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// Whether the usable nodes of the job, or its part of them, have changed. A node that leaves as announced does not
-/// count.
+/// Returns whether the usable nodes of the job, or its part of them, have changed. A node that leaves as announced does
+/// not count.
 pub fn has_changed(before: &Order, now: &Order) -> bool {
     let usable = |place: &&LaunchNode| !place.departing;
     let place_of = |place: &LaunchNode| (place.name.clone(), place.joined, place.cpus, place.grant.clone());
@@ -57,7 +57,7 @@ pub fn has_changed(before: &Order, now: &Order) -> bool {
 /// Notifies the job of a change, once the hostfiles are up to date. Errors of the hook go to the job's output.
 pub fn notify(job: &mut Job, single: &SingleThreaded) {
     match &job.order.launch.on_resize {
-        // Negotiating jobs are told by the server, and workers need not know.
+        // The server notifies negotiating jobs, and workers need not know.
         None | Some(OnResize::Negotiates | OnResize::Workers) => {}
         Some(OnResize::Signal(signal)) => {
             let living = job.tasks.iter().filter(|task| task.end.is_none());
@@ -76,7 +76,7 @@ pub fn notify(job: &mut Job, single: &SingleThreaded) {
     }
 }
 
-/// Returns when [`on_time`] is to be called next.
+/// Returns when to call [`on_time`] next.
 pub fn wakes_at(job: &Job) -> Option<Instant> {
     job.pending_notices.signal.as_ref().map(|pending| pending.try_at)
 }
@@ -92,7 +92,7 @@ pub fn on_time(job: &mut Job, now: Instant) {
         *n_blocked = if readiness == SignalReadiness::Blocked { *n_blocked + 1 } else { 0 };
         let is_ready = readiness == SignalReadiness::Ready || *n_blocked >= MIN_BLOCKED_CHECKS;
         if is_ready {
-            // Not the group: other processes of it may not handle the signal, which would end them.
+            // Not the group: other processes in it may not handle the signal, which would end them.
             let _gone_already = sys::kill(pid.as_raw(), signal);
         }
         !is_ready
@@ -108,7 +108,7 @@ pub fn on_time(job: &mut Job, now: Instant) {
     }
 }
 
-/// What a signal would do to a process.
+/// The effect that a signal would have on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignalReadiness {
     /// The signal would end the process.

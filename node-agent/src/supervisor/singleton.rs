@@ -19,8 +19,8 @@ pub struct SingletonCheck {
     next: Instant,
     interval: Duration,
     until: Instant,
-    /// The process that runs the check. Reading /proc of a process may block, indefinitely if a file system hangs:
-    /// the supervisor must not.
+    /// The process that runs the check. Reading /proc of a process may block, indefinitely if a file system hangs,
+    /// which the supervisor must not.
     checker: Option<Pid>,
 }
 
@@ -40,7 +40,7 @@ impl SingletonCheck {
         SingletonCheck { next: now + FIRST_CHECK, interval: FIRST_CHECK, until: now + CHECK_FOR, checker: None }
     }
 
-    /// Returns none for jobs of one task, and on nodes other than the first.
+    /// Returns `None` for jobs of one task, and on nodes other than the first.
     pub fn of_job(order: &Order) -> Option<SingletonCheck> {
         let has_tasks = matches!(order.launch.execution.work, Work::Tasks { .. });
         (has_tasks && order.launch.n_tasks > 1 && order.node_idx == 0).then(SingletonCheck::begin)

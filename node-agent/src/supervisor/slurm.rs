@@ -34,8 +34,8 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
     set("SLURM_NPROCS", order.launch.n_tasks.to_string());
     set("SLURM_TASKS_PER_NODE", on_each(usable.iter().map(|node| node.n_tasks)));
     set("SLURM_JOB_CPUS_PER_NODE", on_each(usable.iter().map(|node| node.cpus)));
-    // As sbatch, which sets it only if the user did: scripts have defaults of their own. 1 may just be the default, and
-    // is set by the submitter if requested.
+    // As in sbatch, set only if the user requested it: scripts have defaults of their own. 1 may just be the default,
+    // and the submitter sets the variable if it was requested.
     if order.launch.cpus_per_task > 1 {
         set("SLURM_CPUS_PER_TASK", order.launch.cpus_per_task.to_string());
     }
@@ -53,7 +53,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, account: &Account, submi
         set("SLURM_TOPOLOGY_ADDR_PATTERN", "node".to_owned());
         set("SLURM_CLUSTER_NAME", place.cluster.clone());
         set("SLURM_CPUS_ON_NODE", place.cpus.to_string());
-        // The cluster is the nearest thing to a partition; the user's own value stays.
+        // The cluster is the nearest equivalent of a partition; the user's own value is kept.
         variables.entry("SLURM_JOB_PARTITION".to_owned()).or_insert_with(|| place.cluster.clone());
     }
     variables.entry("SLURM_SUBMIT_DIR".to_owned()).or_insert_with(|| submit_dir.to_owned());
@@ -66,7 +66,7 @@ pub fn of_task(variables: &mut Variables, task: u32, local: u32) {
     variables.insert("SLURM_GTIDS".to_owned(), task.to_string());
 }
 
-/// Returns a number for each node as Slurm prints it: `2(x3),1`.
+/// Formats a number for each node as Slurm does: `2(x3),1`.
 pub fn on_each(counts: impl Iterator<Item = u32>) -> String {
     let mut groups: Vec<(u32, u32)> = Vec::new();
     for count in counts {

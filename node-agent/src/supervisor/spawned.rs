@@ -1,4 +1,4 @@
-//! Starts the ranks that other ranks have requested, and reads the hostfiles that those name.
+//! Starts the ranks that other ranks have requested, and reads the hostfiles that they name.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -116,7 +116,7 @@ pub fn read_hostfiles(parent: &Parent<'_>, paths: &[String]) -> Vec<Result<Strin
 fn read_hostfile(parent: &Parent<'_>, path: &str) -> Result<String, String> {
     let _acting = parent.account.impersonate().map_err(|error| error.to_string())?;
     let path = Path::new(&parent.order.launch.execution.cwd).join(path);
-    // A FIFO without a writer must not hold up the supervisor.
+    // A FIFO without a writer must not block the supervisor.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
     let file = file.map_err(|error| error.to_string())?;
     let mut text = String::new();

@@ -87,12 +87,12 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether the fork failed for lack of memory.
+    /// Returns whether the fork failed for lack of memory.
     pub fn is_of_memory(&self) -> bool {
         matches!(self, StartError::Child(ChildError::Fork(nix::errno::Errno::ENOMEM)))
     }
 
-    /// Whether the fault is the node's, so that any job would have failed.
+    /// Returns whether the node is at fault, so that any job would have failed.
     pub fn is_of_node(&self) -> bool {
         match self {
             StartError::Write { .. } | StartError::Child(_) | StartError::Socket(_) | StartError::NoPlace => true,
@@ -135,7 +135,7 @@ struct Starter<'a> {
     single: &'a SingleThreaded,
 }
 
-/// As in [`Started`].
+/// The same fields as in [`Started`].
 #[derive(Default)]
 struct StartedTasks {
     tasks: Vec<Task>,
@@ -188,7 +188,7 @@ impl Starter<'_> {
     fn write_script(&self, path: &Path, script: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o500).open(path)?;
         file.write_all(script.as_bytes())?;
-        // Only root can do so; else it is the owner's already.
+        // Only root can do so; otherwise it is already the owner's.
         match self.account.is_other_user() {
             true => fchown(&file, Some(self.account.uid.as_raw()), Some(self.account.gid.as_raw())),
             false => Ok(()),
@@ -197,7 +197,7 @@ impl Starter<'_> {
 
     fn tasks(&self, argv: &[String]) -> Result<StartedTasks, StartError> {
         let LaunchNode { first_task, n_tasks: n_local, joined, .. } = *self.place;
-        // The ranks of an MPI program are those that it begins with: tasks on nodes that come later are no ranks.
+        // The ranks of an MPI program are its initial ones: tasks on nodes that join later are not ranks.
         let has_ranks = joined == 1;
         let all = streams::open(self.order, self.account, self.entry_dir, first_task, n_local, TaskOrigin::Start)?;
         let argv = argv.iter().cloned().map(c_string).collect::<Result<Vec<CString>, StartError>>()?;
@@ -237,7 +237,7 @@ impl Starter<'_> {
     }
 }
 
-/// Makes a socket pair: the supervisor's end, and the rank's.
+/// Creates a socket pair: the supervisor's end and the rank's end.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
     let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
     pair.map_err(StartError::Socket)

@@ -1,4 +1,4 @@
-//! The tasks that steps of a job have on this node: started beside the job's own, given input, signalled, and ended
+//! The tasks of a job's steps on this node: started in addition to the job's own, given input, signalled, and ended
 //! with all processes that they have started.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -43,7 +43,7 @@ pub struct Step {
     singleton: Option<SingletonCheck>,
     /// The sessions of its tasks: processes that are still in them when the tasks have ended are killed.
     sessions: Vec<Pid>,
-    /// When to send the next KILL, once the step is to end.
+    /// When to send the next KILL, once the step must end.
     kill_at: Option<Instant>,
     n_kills: u32,
     /// Why a task could not be executed.
@@ -67,18 +67,18 @@ pub enum StepFrame {
     Bytes { stream: u64, bytes: Vec<u8> },
 }
 
-/// Returns the block that a stream belongs to, if it is a step's.
+/// Returns the block to which a stream belongs, if it is a step's.
 pub fn block(stream: u64) -> Option<u64> {
     (stream >= STREAMS_PER_STEP).then(|| stream - stream % STREAMS_PER_STEP)
 }
 
-/// Returns the task that a stream of a block belongs to.
+/// Returns the task to which a stream of a block belongs.
 pub fn task_of(stream: u64) -> u32 {
     (stream % STREAMS_PER_STEP / STREAMS_PER_EXEC) as u32
 }
 
 impl Step {
-    /// Starts the tasks of the step; if one does not start, those before it are killed.
+    /// Starts the tasks of the step; if one does not start, the earlier ones are killed.
     ///
     /// # Errors
     /// The error of the first task that did not start.
@@ -198,7 +198,7 @@ impl Step {
         self.sessions.retain(|session| !of_others.contains(session));
     }
 
-    /// Sends the PMI server's first frames, before any rank speaks.
+    /// Sends the PMI server's first frames, before any rank sends a message.
     pub fn open(&mut self, frames: &mut Vec<StepFrame>) {
         let mut actions = Vec::new();
         self.pmi.open(&mut actions);
@@ -286,19 +286,19 @@ impl Step {
         }
     }
 
-    /// Ends the step silently after its agent is gone, and its receivers with it. The next agent may reuse the number
+    /// Ends the step silently after its agent has ended, and its receivers with it. The next agent may reuse the number
     /// of its streams.
     pub fn abandon(&mut self) {
         self.end(true, &mut Vec::new());
         self.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
     }
 
-    /// Ends the step without a grace time, as it is no longer needed.
+    /// Ends the step without a grace time, because it is no longer needed.
     fn kill(&mut self) {
         self.kill_at = Some(Instant::now());
     }
 
-    /// When [`on_time`](Step::on_time) is to be called next.
+    /// Returns when to call [`on_time`](Step::on_time) next.
     pub fn wakes_at(&self) -> Option<Instant> {
         let of_singleton = self.singleton.as_ref().and_then(SingletonCheck::wakes_at);
         self.kill_at.into_iter().chain(of_singleton).min()
@@ -325,7 +325,7 @@ impl Step {
     ) {
         let is_singleton = singleton::found_singleton(&mut self.singleton, reaped);
         if let (true, Some(task), false) = (is_singleton, self.tasks.first(), self.is_silent) {
-            // Written to the errors of its first task; the few bytes beyond the window do not matter.
+            // Written to the standard error of its first task; the few bytes beyond the window do not matter.
             let stream = task.stream + 2;
             let (diagnosis, command) = (singleton::diagnosis(self.order.n_tasks), singleton::command(&self.order.argv));
             let text = format!("rms: {diagnosis} in place of srun or rms run: mpirun {command}\n");
@@ -383,7 +383,7 @@ impl Step {
         // Parents come before their children.
         for pid in tree::descendants(getpid()) {
             let is_in_session = tree::session_of(pid).is_some_and(|session| self.sessions.contains(&session));
-            // A task that has not been executed yet may not have begun its session.
+            // A task that has not been executed yet may not have created its session.
             let is_ours = is_in_session
                 || self.sessions.contains(&pid)
                 || tree::parent_of(pid).is_some_and(|parent| ours.contains(&parent));

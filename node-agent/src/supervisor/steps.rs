@@ -1,4 +1,4 @@
-//! The supervisor's part in the steps of its job: takes orders for them, and reports their events.
+//! The supervisor's part in the steps of its job: receives orders for them, and reports their events.
 
 use super::Supervisor;
 use super::job::{Job, Phase};
@@ -27,7 +27,7 @@ impl Supervisor {
         };
         match (begun, job) {
             (Ok(step), Some(job)) => {
-                // The kernel may reuse the number of a session that is gone.
+                // The kernel may reuse the number of a session that has ended.
                 job.steps.iter_mut().for_each(|other| other.forget_sessions(step.sessions()));
                 job.steps.push(step);
                 self.with_steps(|steps, _, frames| {
@@ -94,7 +94,7 @@ impl Supervisor {
         self.with_step(stream, |step, context, frames| step.hear(frame, &context.parent, context.single, frames));
     }
 
-    /// Ends the steps after the agent that requested them is gone; the job goes on.
+    /// Ends the steps after the agent that requested them has ended; the job continues.
     pub(super) fn abandon_steps(&mut self) {
         self.with_steps(|steps, _, _| steps.iter_mut().for_each(Step::abandon));
     }

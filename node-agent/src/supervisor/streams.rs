@@ -42,7 +42,7 @@ const NOTHING: &str = "/dev/null";
 
 impl Input {
     /// # Errors
-    /// No more files.
+    /// No more files can be opened.
     pub fn nothing() -> Result<Input, StreamsError> {
         Ok(Input::Open(Rc::new(open_input(Path::new(NOTHING))?)))
     }
@@ -58,11 +58,11 @@ pub struct AllStreams {
     pub piped: Vec<Piped>,
 }
 
-/// Which tasks streams are opened for.
+/// The tasks for which streams are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOrigin {
     Start,
-    /// Spawned ranks: other tasks write already.
+    /// Spawned ranks: other tasks are already writing.
     Spawned,
 }
 
@@ -82,7 +82,7 @@ pub enum StreamsError {
 }
 
 impl StreamsError {
-    /// Whether the fault is the node's, so that any job would have failed.
+    /// Returns whether the node is at fault, so that any job would have failed.
     pub fn is_of_node(&self) -> bool {
         match self {
             StreamsError::Act { .. } | StreamsError::Spool { .. } | StreamsError::Pipe(_) => true,
@@ -96,7 +96,7 @@ impl StreamsError {
 const DEFAULT_OUTPUT: &str = "rms-%j.out";
 
 /// # Errors
-/// A file cannot be opened as the owner; the working directory is not there.
+/// A file cannot be opened as the owner, or the working directory does not exist.
 pub fn open(
     order: &Order,
     account: &Account,
@@ -217,15 +217,15 @@ impl Opener<'_> {
     }
 }
 
-/// Refuses `/proc` and `/dev/stdout`: they lead to files of this process, not of the job.
+/// Opens an output file. Refuses `/proc` and `/dev/stdout`: they lead to files of this process, not of the job.
 fn open_output(path: &Path) -> io::Result<File> {
-    // A FIFO without a reader must not hold up the supervisor.
+    // A FIFO without a reader must not block the supervisor.
     let flags =
         OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let how =
         OpenHow::new().flags(flags).mode(Mode::from_bits_truncate(0o666)).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
     match openat2(AT_FDCWD, path, how) {
-        // A kernel before 5.6 opens it like any other.
+        // A kernel before 5.6 opens it like any other file.
         Err(Errno::ENOSYS) => Ok(File::from(nix::fcntl::open(path, flags, Mode::from_bits_truncate(0o666))?)),
         Err(Errno::ELOOP) => Err(io::Error::other("it leads to an open file of another process")),
         opened => Ok(File::from(opened?)),
@@ -233,7 +233,7 @@ fn open_output(path: &Path) -> io::Result<File> {
 }
 
 /// # Errors
-/// The user cannot read it.
+/// The user cannot read the file.
 pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).and_then(block);

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 /// Returns all descendants of a process, parents before children.
 ///
 /// A process that is forked during the walk may be missed; to end all of them, repeat until none is left. No process
-/// escapes: orphans become children of the sub-reaper, which is where the walk starts.
+/// escapes: orphans become children of the sub-reaper, where the walk starts.
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut parents = vec![root];
@@ -32,7 +32,7 @@ pub fn signal_descendants(root: Pid, signal: i32) {
     }
 }
 
-/// Stops all descendants, so that none forks any more, until no new ones are found or too many walks were needed.
+/// Stops all descendants, so that none forks any more, until no new ones are found or the walks are used up.
 pub fn stop_descendants(root: Pid) {
     let mut n_before = 0;
     for _ in 0..MOST_WALKS {
@@ -49,14 +49,14 @@ pub fn stop_descendants(root: Pid) {
 
 const MOST_WALKS: u32 = 32;
 
-/// Returns whether a process is gone, or a zombie that has not been reaped.
+/// Returns whether a process has ended, or is a zombie that has not been reaped.
 pub fn is_dead(pid: Pid) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     matches!(state, Some("Z" | "X"))
 }
 
-/// Returns the children of a process; `None` if the kernel keeps no such lists. A process that is gone has no children.
+/// Returns the children of a process; `None` if the kernel has no such lists. A process that has ended has no children.
 fn listed_children(parent: Pid) -> Option<Vec<Pid>> {
     let tasks = format!("/proc/{parent}/task");
     let Ok(entries) = fs::read_dir(&tasks) else { return Some(Vec::new()) };
@@ -89,7 +89,7 @@ pub fn all() -> Vec<Pid> {
     names.filter_map(|name| name.parse().ok()).map(Pid::from_raw).collect()
 }
 
-/// Returns all threads of a process; none if it is gone.
+/// Returns all threads of a process; empty if it has ended.
 pub fn threads(process: Pid) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     let names = entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok());
@@ -109,13 +109,13 @@ pub fn session_of(pid: Pid) -> Option<Pid> {
 /// Returns the n-th of the process ids that the kernel lists after a process's name.
 fn stat(pid: Pid, nth: usize) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may itself hold brackets and spaces.
+    // The name in brackets may itself contain brackets and spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(nth)?.parse().ok().map(Pid::from_raw)
 }
 
-/// Returns the processes that carry a mark in the environment they were started with, and all below them. This finds
-/// what a killed supervisor has left behind if there is no cgroup.
+/// Returns the processes that carry a mark in their initial environment, and all their descendants. This finds what a
+/// killed supervisor has left behind if there is no cgroup.
 pub fn marked(mark: &str) -> Vec<Pid> {
     let wanted = format!("RMS_MARK={mark}");
     let carries = |pid: &Pid| {

@@ -18,18 +18,18 @@ pub struct Account {
     groups: Option<Vec<Gid>>,
 }
 
-/// The account that a supervisor looked up last. A lookup reads files, or asks a directory service.
+/// The account that a supervisor looked up last. A lookup reads files, or queries a directory service.
 #[derive(Debug, Default)]
 pub struct AccountCache {
     last: Option<(Instant, Account)>,
 }
 
-/// Consecutive jobs are mostly of one owner. Changes by an administrator take effect after this.
+/// Consecutive jobs mostly have one owner. Changes by an administrator take effect after this time.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
 impl AccountCache {
     /// # Errors
-    /// As [`Account::resolve`].
+    /// See [`Account::resolve`].
     pub fn resolve(&mut self, owner: &str) -> Result<Account, AccountError> {
         let is_fresh = |(since, account): &&(Instant, Account)| account.name == owner && since.elapsed() < CACHE_TTL;
         if let Some((_, account)) = self.last.as_ref().filter(is_fresh) {
@@ -61,7 +61,7 @@ impl Account {
         let own_uid = geteuid();
         let is_own = user.as_ref().is_some_and(|user| user.uid == own_uid);
         if !own_uid.is_root() || is_own {
-            // A lookup reads a whole file, or asks another program.
+            // A lookup reads a whole file, or queries another program.
             let agent = if is_own { user.clone() } else { User::from_uid(own_uid).map_err(lookup)? };
             // In a container a user may have only a number.
             let agent_name = agent.as_ref().map_or_else(|| own_uid.to_string(), |agent| agent.name.clone());
@@ -79,7 +79,7 @@ impl Account {
         Ok(Account { name: user.name, uid: user.uid, gid: user.gid, home, shell, groups: Some(groups) })
     }
 
-    /// Returns whether the owner is another user than that of this process.
+    /// Returns whether the owner is not the user of this process.
     pub fn is_other_user(&self) -> bool {
         self.groups.is_some()
     }

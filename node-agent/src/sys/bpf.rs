@@ -1,4 +1,4 @@
-//! Loads a program that controls access to device files into the kernel, and attaches it to a cgroup of v2: bpf(2).
+//! Loads a program that controls access to device files into the kernel, and attaches it to a v2 cgroup: bpf(2).
 
 use std::ffi::CStr;
 use std::io;
@@ -15,15 +15,15 @@ pub struct Instruction {
     pub code: u8,
     /// Four bits each for the destination and the source.
     pub registers: u8,
-    /// How many instructions to skip if a comparison holds, or the offset from an address to read at.
+    /// How many instructions to skip if a comparison holds, or the offset from the address to read.
     pub offset: i16,
     pub immediate: i32,
 }
 
-/// Has the kernel verify and compile the program; it is freed with its last file and its last cgroup.
+/// Makes the kernel verify and compile the program; it is freed with its last file and its last cgroup.
 ///
 /// # Errors
-/// As bpf(2): the process lacks permission, the kernel has no such programs, or it rejects this one.
+/// See bpf(2): the process lacks permission, the kernel has no such programs, or it rejects this one.
 pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     let mut name = [0; 16];
     name[..NAME.len()].copy_from_slice(NAME);
@@ -38,23 +38,23 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         name,
     };
     // SAFETY: these are the attributes of this command; there are as many instructions as they say, and the licence
-    // ends with null; both live until the call returns.
+    // ends with NUL; both live until the call returns.
     let file = unsafe { bpf(header::PROG_LOAD, &mut attributes) }?;
     // SAFETY: the kernel has just opened the file for this call, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// Attaches the program to the cgroup and all below, beside programs attached to it, above it and below it: each of
-/// them must allow an access.
+/// Attaches the program to the cgroup and all below, in addition to programs attached to it, above it and below it:
+/// each of them must allow an access.
 ///
 /// # Errors
-/// As bpf(2); a program further up may have been attached without allowing others.
+/// See bpf(2); a program further up may have been attached without allowing others.
 pub fn attach(cgroup: BorrowedFd<'_>, program: &OwnedFd) -> io::Result<()> {
     change(header::PROG_ATTACH, cgroup, program, header::F_ALLOW_MULTI)
 }
 
 /// # Errors
-/// As bpf(2); the program is not attached.
+/// See bpf(2); the program is not attached.
 pub fn detach(cgroup: BorrowedFd<'_>, program: &OwnedFd) -> io::Result<()> {
     change(header::PROG_DETACH, cgroup, program, 0)
 }
@@ -66,10 +66,10 @@ fn change(command: c_int, cgroup: BorrowedFd<'_>, program: &OwnedFd, flags: u32)
     unsafe { bpf(command, &mut attributes) }.map(drop)
 }
 
-/// Returns the programs attached to this very cgroup by any process.
+/// Returns the programs that any process has attached to exactly this cgroup.
 ///
 /// # Errors
-/// As bpf(2).
+/// See bpf(2).
 pub fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
     let mut ids = [0_u32; MAX_ATTACHED];
     let mut attributes = Query {
@@ -80,8 +80,8 @@ pub fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
         n_ids: MAX_ATTACHED as u32,
         beyond: [0; 33],
     };
-    // SAFETY: these are the attributes of this command, with room for what newer kernels write behind them; there are
-    // as many places for ids as they say, and these live until the call returns.
+    // SAFETY: these are the attributes of this command, with room for what newer kernels write after them; there are as
+    // many places for ids as they say, and these live until the call returns.
     unsafe { bpf(header::PROG_QUERY, &mut attributes) }?;
     let ids = &ids[..(attributes.n_ids as usize).min(MAX_ATTACHED)];
     ids.iter().map(|id| by_id(*id)).collect()
@@ -96,12 +96,12 @@ fn by_id(id: u32) -> io::Result<OwnedFd> {
 }
 
 /// # Safety
-/// The attributes are those of the command from the first byte on, have room for all that the kernel writes to them,
-/// and their pointers are valid for what it reads and writes there.
+/// The attributes are those of the command from the first byte on, have room for everything that the kernel writes to
+/// them, and their pointers are valid for what it reads and writes there.
 unsafe fn bpf<A>(command: c_int, attributes: &mut A) -> io::Result<c_int> {
     let mut n_tries = 0;
     loop {
-        // SAFETY: the caller's promise; the size is that of what the pointer leads to.
+        // SAFETY: the caller guarantees it; the size is that of the pointee.
         let result = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attributes), size_of::<A>()) };
         n_tries += 1;
         match Errno::result(result) {
@@ -134,7 +134,7 @@ mod header {
     pub const F_ALLOW_MULTI: u32 = 2;
 }
 
-/// The members of `union bpf_attr`, each as far as used. The kernel reads omitted fields as 0.
+/// The used members of `union bpf_attr`. The kernel reads omitted fields as 0.
 #[repr(C)]
 struct Load {
     kind: u32,

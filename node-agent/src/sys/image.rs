@@ -35,7 +35,7 @@ impl<'a> Image<'a> {
     /// Executes the program in the file; returns only with an error.
     ///
     /// # Errors
-    /// As execve(2).
+    /// See execve(2).
     pub fn execute(&self, file: &CStr) -> Result<Infallible, Errno> {
         // SAFETY: the lists end with null, and their strings live as long as `'a`.
         unsafe { libc::execve(file.as_ptr(), self.argv.as_ptr(), self.environment.as_ptr()) };
@@ -45,7 +45,7 @@ impl<'a> Image<'a> {
     /// Executes a shell that reads the file.
     ///
     /// # Errors
-    /// As execve(2).
+    /// See execve(2).
     pub fn execute_by_shell(&mut self, file: &CStr) -> Result<Infallible, Errno> {
         self.shell_argv[1] = file.as_ptr();
         // SAFETY: as above; `file` is borrowed until the call returns, if it does.

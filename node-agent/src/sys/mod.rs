@@ -24,11 +24,11 @@ pub use page::Page;
 /// Proof that this process had one thread when it was checked; the holder must not start another.
 #[derive(Debug)]
 pub struct SingleThreaded {
-    /// The stack of children that borrow this process' memory; allocated for the first one.
+    /// The stack of children that borrow this process's memory; allocated for the first one.
     stack: RefCell<Vec<u8>>,
 }
 
-/// Much more than a child needs before it executes; pages that are not touched cost nothing.
+/// Much more than a child needs before it executes; untouched pages cost nothing.
 const STACK_BYTES: usize = 256 << 10;
 
 impl SingleThreaded {
@@ -43,7 +43,7 @@ impl SingleThreaded {
     }
 
     /// # Errors
-    /// As fork(2).
+    /// See fork(2).
     pub fn fork(&self) -> nix::Result<ForkResult> {
         // SAFETY: with one thread no lock can be held by a thread that the child lacks, so the child may run
         // ordinary code (allocate, panic, take locks). `self` proves that there is one thread.
@@ -54,7 +54,7 @@ impl SingleThreaded {
     /// returned code. With borrowed memory this process is suspended until then.
     ///
     /// # Errors
-    /// As clone(2).
+    /// See clone(2).
     pub fn fork_to_execute(&self, memory: Memory, mut child: impl FnMut() -> u8) -> nix::Result<Pid> {
         let mut stack = self.stack.borrow_mut();
         stack.resize(STACK_BYTES, 0);
@@ -65,8 +65,8 @@ impl SingleThreaded {
         let run = Box::new(|| isize::from(child()));
         // SAFETY: either the child has a copy of the memory of a process with one thread, or that thread waits in the
         // kernel until the child has executed or ended: memory has one user at a time, and allocator and locks are
-        // found as they were left. The child has a stack of its own. A panic in it aborts at the callback's C
-        // boundary, which ends the child alone.
+        // found as they were left. The child has a stack of its own. A panic in it aborts at the callback's C boundary,
+        // which ends the child alone.
         unsafe { nix::sched::clone(run, &mut stack, flags, Some(libc::SIGCHLD)) }
     }
 }
@@ -75,7 +75,7 @@ impl SingleThreaded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// The parent's, which is suspended meanwhile: nothing is copied only to be discarded. Only safe if every process
-    /// that may stop the child may stop the parent, too.
+    /// that may stop the child may also stop the parent.
     Borrowed,
     /// A copy of its own.
     Copied,
@@ -193,21 +193,21 @@ pub fn close_all() {
     let _not_there_on_old_kernels = unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
 }
 
-/// Sends a signal by number, for those that `Signal` has no name for.
+/// Sends a signal by number, for those without a name in `Signal`.
 ///
 /// # Errors
-/// As kill(2).
+/// See kill(2).
 pub fn kill(pid: i32, signal: i32) -> nix::Result<()> {
     // SAFETY: kill has no memory preconditions.
     Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// Sends a signal to the process group that a child leads or is about to create: until it has, to the child alone.
+/// Sends a signal to the process group that a child leads or is about to create; until then, to the child alone.
 pub fn kill_group(leader: Pid, signal: i32) {
     let _gone_already = kill(-leader.as_raw(), signal).or_else(|_| kill(leader.as_raw(), signal));
 }
 
-/// Makes the kernel kill other processes first when memory runs out, as far as this process is allowed to.
+/// Sets how likely the kernel is to kill this process when memory runs out, as far as this process is allowed to.
 pub fn protect_from_oom(score: &str) {
     let _only_root_may = fs::write("/proc/self/oom_score_adj", score);
 }

@@ -1,4 +1,4 @@
-//! A page of memory that is shared with a possibly untrusted process: the kernel fixes its size.
+//! A page of memory that is shared with a possibly untrusted process; the kernel fixes its size.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use rms_malleable::{MAGIC, VERSION, page};
 
 use crate::topology::cpulist::CpuSet;
 
-/// Through this page the supervisor of a job tells one of its processes which CPUs to use.
+/// The page through which the supervisor of a job tells one of its processes which CPUs to use.
 ///
 /// Of what the process may write, only its acknowledgement is used: it can only harm itself.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Page {
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of a file that is open, at a place that the kernel chooses.
+        // SAFETY: a new mapping of an open file, at an address that the kernel chooses.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), page::BYTES, access, libc::MAP_SHARED, fd, 0) };
         if memory == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -48,7 +48,7 @@ impl Page {
         Ok(page)
     }
 
-    /// Returns the file that the process is to map.
+    /// Returns the file that the process must map.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -77,7 +77,7 @@ impl Page {
         self.u32(page::THREADS).load(Ordering::Relaxed)
     }
 
-    /// Marks the page as abandoned by the supervisor: the process, if it lives, is to request another one.
+    /// Marks the page as abandoned by the supervisor: the process, if it lives, must request another one.
     fn end(&mut self) {
         self.u32(page::IS_OVER).store(1, Ordering::Relaxed);
         self.seq += 2;
@@ -86,8 +86,8 @@ impl Page {
 
     fn u32(&self, place: usize) -> &AtomicU32 {
         assert!(place.is_multiple_of(4) && place + 4 <= page::BYTES, "inside of the page");
-        // SAFETY: inside of the mapping, which is as long as this, and aligned, as the page is. All other accesses are
-        // atomic, too, or another process's.
+        // SAFETY: within the mapping, which is as long as this, and aligned, because the page is. All other accesses
+        // are atomic, too, or another process's.
         unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(place).cast()) }
     }
 
@@ -101,7 +101,7 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         self.end();
-        // SAFETY: the mapping that `new` has made, which nothing refers to any more.
+        // SAFETY: the mapping created by `new`, to which nothing refers any more.
         let _cannot_fail = unsafe { libc::munmap(self.memory.as_ptr().cast(), page::BYTES) };
     }
 }

@@ -17,7 +17,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// Makes the cores of a node with `n_cpus` in all; the server counts `threads_per_core` for each core that it
+    /// Creates the cores of a node with `n_cpus` in total; the server counts `threads_per_core` for each core that it
     /// grants.
     pub fn new(cpus: Vec<Vec<u32>>, threads_per_core: u32, n_cpus: u32) -> Cores {
         Cores { cpus, packages: Vec::new(), threads_per_core, n_cpus }
@@ -36,7 +36,7 @@ impl Cores {
         Cores::new(cpus, threads_per_core, n_cores.saturating_mul(threads_per_core))
     }
 
-    /// Returns the CPUs of a job in this place; `None`: all of the node's. Of a core that it has in part, or with
+    /// Returns the CPUs of a job in this place; `None` for all of the node's. Of a core that it has in part, or with
     /// `one_thread_a_core`, it has the first threads. Cores that are only declared are counted, not applied.
     pub fn of(&self, place: &LaunchNode, one_thread_a_core: bool) -> Option<CpuSet> {
         Some(self.in_order(place, one_thread_a_core)?.into_iter().map(|(_, cpu)| cpu).collect())
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(cores.of(place, one_thread_a_core), expected, "{place:?}");
     }
 
-    /// Two packages of two cores of two threads each, numbered by the kernel as most are.
+    /// Returns two packages of two cores of two threads each, numbered as most kernels do.
     fn machine() -> Cores {
         Cores::new(vec![vec![0, 4], vec![2, 6], vec![1, 5], vec![3, 7]], 2, 8)
     }

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The kernel's own numbers of logical CPUs.
 pub type CpuSet = BTreeSet<u32>;
 
-/// More CPUs than any kernel supports, so that `0-4000000000` is refused, not built.
+/// More CPUs than any kernel supports, so that `0-4000000000` is refused instead of expanded.
 const MAX_CPUS: u32 = 8192;
 
 /// Why a text is not a list of CPUs.
@@ -19,7 +19,7 @@ pub struct CpuListError {
 }
 
 /// # Errors
-/// The text has anything but numbers and ranges separated by commas. The empty text is the empty list.
+/// The text contains anything but numbers and ranges separated by commas. The empty text is the empty list.
 pub fn parse(text: &str) -> Result<CpuSet, CpuListError> {
     let fail = |problem| CpuListError { text: text.trim().chars().take(80).collect(), problem };
     let mut cpus = CpuSet::new();
@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<CpuSet, CpuListError> {
     Ok(cpus)
 }
 
-/// Returns the shortest list that [`parse`] reads back.
+/// Returns the shortest list that [`parse`] accepts.
 pub fn print(cpus: &CpuSet) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

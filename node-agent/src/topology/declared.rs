@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A declared machine; each number counts inside the level before it.
+/// A declared machine; each number counts within the level before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declared {
     pub packs: u32,

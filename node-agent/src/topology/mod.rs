@@ -1,4 +1,4 @@
-//! Describes the node: the inventory for the server, and the CPUs that its jobs may really use.
+//! Describes the node: the inventory for the server, and the CPUs that its jobs may actually use.
 
 pub mod cores;
 pub mod cpulist;
@@ -18,7 +18,7 @@ use cpulist::CpuSet;
 use declared::Declared;
 use sysfs::{Machine, SysfsError};
 
-/// The node as declared and as it really is.
+/// The node as declared and as it actually is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// The resources that the server plans with.
@@ -106,7 +106,7 @@ pub fn own_cpus() -> Option<CpuSet> {
 /// Returns the CPUs that a thread may run on.
 ///
 /// # Errors
-/// The thread is gone.
+/// The thread has ended.
 pub fn cpus_of(thread: Pid) -> nix::Result<CpuSet> {
     let kernel = sched_getaffinity(thread)?;
     let is_set = |cpu: &usize| kernel.is_set(*cpu).unwrap_or(false);
@@ -116,7 +116,7 @@ pub fn cpus_of(thread: Pid) -> nix::Result<CpuSet> {
 /// Restricts a thread to these CPUs.
 ///
 /// # Errors
-/// The thread is gone or is another user's, or none of the CPUs exists.
+/// The thread has ended or belongs to another user, or none of the CPUs exists.
 pub fn set_cpus_of(thread: Pid, cpus: &CpuSet) -> nix::Result<()> {
     let mut set = KernelCpuSet::new();
     for cpu in cpus {

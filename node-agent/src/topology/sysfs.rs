@@ -17,7 +17,7 @@ pub struct Machine {
     pub cores: Vec<Vec<u32>>,
     /// The package of each core, counted from 0.
     pub packages: Vec<u32>,
-    /// How many cores each package has; `domain_cores`: each NUMA node in a package.
+    /// How many cores each package has; in `domain_cores`, how many each NUMA node within a package has.
     pub package_cores: Vec<u32>,
     pub domain_cores: Vec<u32>,
     pub cpus: CpuSet,
@@ -34,7 +34,7 @@ pub enum SysfsError {
     NoCpus { wanted: String, there: String },
 }
 
-/// Reads the machine under `root` (`/sys` except in tests), of which only `allowed` count; `None` allows all.
+/// Reads the machine under `root` (`/sys` except in tests), of which only `allowed` CPUs count; `None` allows all.
 ///
 /// # Errors
 /// The tree has no online CPUs, or none of the allowed ones is online.
@@ -103,7 +103,7 @@ fn read_number(path: &Path) -> Option<i64> {
 pub(super) mod tests {
     use super::*;
 
-    /// Two sockets of two cores of two CPUs each, one NUMA node a socket; CPU 7 is offline.
+    /// Creates a sysfs tree: two sockets of two cores of two CPUs each, one NUMA node per socket; CPU 7 is offline.
     pub fn fixture() -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         let put = |path: &str, text: &str| {
@@ -135,7 +135,7 @@ pub(super) mod tests {
         let put = |path: &str, text: &str| {
             std::fs::write(dir.path().join("devices/system").join(path), text).expect("a file");
         };
-        // The kernel numbers by threads, and both packages' NUMA nodes the other way round than their cores.
+        // The kernel numbers by threads, and the NUMA nodes of both packages in the reverse order of their cores.
         for cpu in 0..8 {
             put(&format!("cpu/cpu{cpu}/topology/physical_package_id"), &format!("{}\n", cpu % 2));
             put(&format!("cpu/cpu{cpu}/topology/core_id"), &format!("{}\n", cpu / 2 % 2));

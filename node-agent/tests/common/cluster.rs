@@ -117,7 +117,7 @@ impl Cluster {
         agent.process.wait().expect("it is our child");
     }
 
-    /// Returns the cgroup of an agent where v1 counts the CPU time.
+    /// Returns the cgroup of an agent in which v1 counts the CPU time.
     pub fn cgroup_of(&self, name: &str) -> PathBuf {
         let instance = node_agent::setup::instance(name, &self.agent_dir(name));
         Path::new("/sys/fs/cgroup/cpuacct").join(self.guard.cgroup_parent()).join(instance)
@@ -207,7 +207,7 @@ impl Cluster {
         }
     }
 
-    /// Ends the job on all its nodes and then forgets it, as the server does when a job is over.
+    /// Ends the job on all its nodes and then forgets it, as the server does when a job has ended.
     pub async fn end(&mut self, job: u64) -> BTreeMap<String, (NodeExit, Usage)> {
         let mut exits = BTreeMap::new();
         for (name, agent) in &mut self.agents {
@@ -270,7 +270,7 @@ impl Cluster {
         self.dir.path()
     }
 
-    /// Ends all agents, after their jobs; what is left then is the guard's.
+    /// Ends all agents, after their jobs; the guard ends what is left then.
     pub async fn close(mut self) {
         let jobs: Vec<u64> =
             self.agents.values().flat_map(|agent| agent.desired.jobs.iter().map(|wanted| wanted.job.0)).collect();
@@ -293,7 +293,7 @@ impl Agent {
         }
     }
 
-    /// Sends all revoked serials, one in a frame.
+    /// Sends all revoked serials, one per frame.
     pub async fn revoked(&mut self, serials: &[&str]) {
         for (idx, serial) in serials.iter().enumerate() {
             let part = ToAgent::Revoked { serials: vec![(*serial).to_owned()], last: idx + 1 == serials.len() };

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-// The same guards as those of whole deployments.
+// The same guards as for whole deployments.
 #[path = "../../../tests/src/harness/cgroups.rs"]
 mod cgroups;
 pub mod cluster;
@@ -74,7 +74,7 @@ pub struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Not dropped, because that waits and must not be done within another runtime.
+        // Not dropped, because that blocks and must not be done within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -192,11 +192,11 @@ impl World {
         self.agent = Some(Running { runtime: Some(runtime), events });
     }
 
-    /// Ends the agent as SIGKILL would: no farewell, all sockets closed.
+    /// Ends the agent as SIGKILL would: no goodbye, all sockets closed.
     pub async fn kill_agent(&mut self) {
         let events = self.agent.take().expect("it runs").events.clone();
         events.closed().await;
-        // Earlier reports are those of the agent that is gone.
+        // Earlier reports are those of the previous agent.
         while self.reports.try_recv().is_ok() {}
     }
 

@@ -21,7 +21,7 @@ pub fn build(program: &str, dir: &Path) -> Option<String> {
     Some(binary.display().to_string())
 }
 
-/// Returns the directory where `cargo xtask setup` installs MPICH: beside the profile's directory, which contains this
+/// Returns the directory where `cargo xtask setup` installs MPICH: next to the profile's directory, which contains this
 /// test.
 fn installed() -> Option<String> {
     let exe = std::env::current_exe().ok()?;
@@ -37,7 +37,7 @@ pub fn argv(program: &str, args: &str) -> Work {
     Work::Tasks { argv: words.map(str::to_owned).collect() }
 }
 
-/// Returns the value of `key=` in the line with this beginning.
+/// Returns the value of `key=` in the line with this prefix.
 pub fn told(output: &str, beginning: &str, key: &str) -> String {
     let line = output.lines().find(|line| line.starts_with(beginning));
     let line = line.unwrap_or_else(|| panic!("no '{beginning}' in: {output}"));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 
-/// All changes are made, or none. What is absent stays as it is.
+/// All changes are made or none. Absent attributes stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
@@ -24,7 +24,7 @@ pub struct Changes {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub survives_loss: Option<bool>,
     pub n_tasks: Option<u32>,
-    /// 0: the tasks share the CPUs of their node.
+    /// 0 if the tasks share the CPUs of their node.
     pub cpus_per_task: Option<u32>,
     /// Empty means any cluster.
     pub clusters: Option<Vec<String>>,
@@ -54,10 +54,10 @@ pub struct Changes {
 pub struct ResourceChanges {
     /// Also replaces the memory of a node.
     pub memory_per_cpu: Option<Mebibytes>,
-    /// Replaces all devices of the same kind (`gpu:a100` is one of `gpu`), on each node or in total; if empty, removes
-    /// those of all kinds.
+    /// Replaces all devices of the same kind (`gpu:a100` is of the kind `gpu`), on each node or in total; if empty,
+    /// removes those of all kinds.
     pub devices: Option<Devices>,
-    /// Replaces them likewise.
+    /// Replaces those in total in the same way.
     pub devices_in_all: Option<Devices>,
     /// Replaces all licences; if empty, removes them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ fn kind(name: &str) -> &str {
     name.split_once(':').map_or(name, |(kind, _)| kind)
 }
 
-/// How the size of a job may change while it runs; replaces what was set for that.
+/// How the size of a job may change while it runs; replaces the earlier choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resizing {
     Never,
@@ -159,13 +159,13 @@ impl Changes {
         Changes { priority: Some(priority), ..Changes::default() }
     }
 
-    /// Returns whether all of the changes are possible while a job runs.
+    /// Returns whether all changes are possible while a job runs.
     pub fn is_of_running(&self) -> bool {
         let Changes { labels, wall, priority, .. } = self;
         *self == Changes { labels: labels.clone(), wall: *wall, priority: *priority, ..Changes::default() }
     }
 
-    /// Returns whether they concern sizes and the nodes that can have them.
+    /// Returns whether they concern sizes or the nodes that fit them.
     pub fn is_of_size(&self) -> bool {
         let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } =
             self;

@@ -1,4 +1,4 @@
-//! Round numbers to put marks at, and how they are written.
+//! Round numbers for axis marks, and their text.
 
 /// Returns marks at round numbers that cover `least` to `most`, about `n_wanted` of them; the first and the last may
 /// lie outside.
@@ -21,7 +21,7 @@ pub fn short(value: f64) -> String {
         size if size >= 1e4 => (value / 1e3, " k"),
         _ => (value, ""),
     };
-    // As many decimals as necessary, at most three.
+    // As many decimals as needed, at most three.
     let text = format!("{scaled:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{}{unit}", if text == "-0" { "0" } else { text })

@@ -1,4 +1,4 @@
-//! Every verb and flag of `rms` that a message, a help text or a guide names exists.
+//! Checks that every verb and flag of `rms` that a message, a help text or a guide names exists.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use clap::{Command, CommandFactory};
 
 use super::Cli;
 
-/// Where a command line in prose may begin: after a quote, in a block of code, behind another command.
+/// Where a command line in prose may begin: after a quote, in a code block, or after another command.
 const BEFORE: [&str; 10] = ["'", "`", "\"", "$(", "&& ", "; ", "| ", "$ ", "then ", "if "];
 
-/// What ends it.
+/// Characters that end it.
 const ENDS: [char; 10] = ['\'', '`', '"', ';', '|', '&', '#', ')', '>', '<'];
 
 #[test]
@@ -34,7 +34,8 @@ fn what_is_named_exists() {
     assert!(wrong.is_empty(), "these are named and do not exist:\n{}", wrong.join("\n"));
 }
 
-/// Guides, what is shipped for administrators, and the sources; tests also write what is wrong on purpose.
+/// Returns the guides, the files that are shipped for administrators, and the sources without the tests, which contain
+/// wrong commands on purpose.
 fn texts(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).expect("the sources can be listed").flatten() {
@@ -50,7 +51,7 @@ fn texts(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What follows `rms ` where a command line stands.
+/// Returns what follows `rms ` in each command line.
 fn named(line: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for (at, _) in line.match_indices("rms ") {
@@ -60,7 +61,7 @@ fn named(line: &str) -> Vec<String> {
         let is_verb = rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '-');
         if is_begin && is_verb && !before.trim_start().starts_with("//") {
             let end = rest.find(ENDS).unwrap_or(rest.len());
-            // Two spaces or more part an example from what it is for.
+            // Two spaces or more separate an example from its explanation.
             let command = rest[..end].split("  ").next().unwrap_or_default();
             commands.push(command.trim_end_matches(['.', ',', ':', '\\']).trim().to_owned());
         }
@@ -107,7 +108,7 @@ fn check(cli: &Command, text: &str) -> Result<(), String> {
             let is_word = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
             match verb.find_subcommand(word) {
                 Some(next) => verb = next,
-                // A list of verbs, or a place for one.
+                // A list of verbs, or a placeholder for one.
                 None if !is_word || word == "help" => return Ok(()),
                 None => return Err(format!("'{}' has no verb '{word}'", verb.get_name())),
             }
@@ -119,7 +120,7 @@ fn check(cli: &Command, text: &str) -> Result<(), String> {
         if !takes_many && n_words > positionals.len() {
             return Err(format!("'{}' takes no '{word}' there", verb.get_name()));
         }
-        // What follows a program are the program's own flags.
+        // After a program come the program's own flags.
         let is_program = verb.get_positionals().any(|arg| arg.is_trailing_var_arg_set());
         if is_program && !word.starts_with('-') {
             break;

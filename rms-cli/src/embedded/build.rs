@@ -1,4 +1,4 @@
-//! Brings an embedded cluster up: creates what does not exist, starts what does not run.
+//! Brings an embedded cluster up: creates what is missing, starts what is not running.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -27,7 +27,7 @@ pub struct Changes {
     pub listen: Option<IpAddr>,
 }
 
-/// The result of bringing it up.
+/// The result of `build`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
     pub ledger: Ledger,
@@ -45,7 +45,7 @@ struct Programs {
     agent: PathBuf,
 }
 
-/// Brings it up and waits until every node can be used.
+/// Brings the cluster up and waits until every node can be used.
 ///
 /// # Errors
 /// The wanted cluster contradicts the existing one, programs are missing, or processes do not become ready.
@@ -60,7 +60,7 @@ pub async fn build(dir: &UpDir, changes: &Changes) -> Result<Built, Failure> {
     let built = bring_up(dir, ledger, is_old, &programs).await;
     if built.is_err() && !is_old {
         drop(lock);
-        // The incomplete cluster is useless, and the next attempt may ask for a different one.
+        // The incomplete cluster is useless, and the next attempt may request a different one.
         let _what_failed_is_told = stop(dir, StopOptions { keep: false, now: true }).await;
     }
     built
@@ -78,7 +78,7 @@ async fn bring_up(dir: &UpDir, mut ledger: Ledger, is_old: bool, programs: &Prog
     Ok(Built { server: client.server().to_owned(), ledger, is_old, server_started, started })
 }
 
-/// Returns the existing cluster, if it is the wanted one.
+/// Returns the existing cluster, if it matches the requested one.
 fn agreed(ledger: Ledger, changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
     let differs = |what: &str, there: &str| {
         Failure::new("other_cluster", format!("{} holds a cluster with {what} {there}", dir.root.display()))
@@ -102,7 +102,7 @@ fn new_ledger(changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
         None => Layout::of_nodes(DEFAULT_NODES).map_err(Failure::usage)?,
     };
     let listen = changes.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    // The files here were not made by us.
+    // The files here were not created by `rms up`.
     if place::is_there(&dir.server())? {
         let failure =
             Failure::new("not_ours", format!("{} is there, but no cluster of 'rms up'", dir.server().display()));
@@ -121,7 +121,7 @@ fn new_ledger(changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
     Ok(ledger)
 }
 
-/// Returns whether it is the one loopback address of its family: only IPv4 has many.
+/// Returns whether this is the only loopback address of its family: only IPv4 has many.
 fn is_plain_loopback(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback(),
@@ -130,7 +130,7 @@ fn is_plain_loopback(address: IpAddr) -> bool {
 }
 
 async fn make_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> Result<(), Failure> {
-    // An interrupted attempt has left files that nobody has used.
+    // An interrupted attempt has left files that nothing uses.
     if place::is_there(&dir.server())? {
         let removed = std::fs::remove_dir_all(dir.server());
         removed.map_err(|error| Failure::io(format!("{} cannot be removed", dir.server().display()), error))?;
@@ -146,7 +146,7 @@ async fn make_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> R
     dir.save(ledger)
 }
 
-/// Returns a free UDP port. It is kept for good, so that agents find the server again.
+/// Returns a free UDP port. The cluster keeps it for good, so that agents find the server again.
 fn free_address(listen: IpAddr) -> Result<SocketAddr, Failure> {
     let bound = UdpSocket::bind((listen, 0)).and_then(|socket| socket.local_addr());
     bound.map_err(|error| {
@@ -161,7 +161,7 @@ async fn start_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> 
     let args = words(["run", "--dir"], dir.server().into(), []);
     let daemon = Daemon { dir, name: "server", program: &programs.server, args };
     let mut starting = daemon.start()?;
-    // Recorded before it is ready, or after a crash of ours nobody would know about it.
+    // Recorded before the server is ready, as otherwise nothing would know of it after a crash of this process.
     ledger.server = Some(starting.record.clone());
     dir.save(ledger)?;
     starting.ready(SERVER_READY).await?;
@@ -203,14 +203,14 @@ async fn start_nodes(
         dir.save(ledger)?;
         starting.push(agent);
     }
-    // All of them become ready at the same time.
+    // They start in parallel.
     for agent in &mut starting {
         agent.ready(AGENT_READY).await?;
     }
     Ok(starting.into_iter().map(|agent| agent.name).collect())
 }
 
-/// Gives a node its certificate like any other node: by a token.
+/// Gives a node its certificate the usual way: by a token.
 async fn join(dir: &UpDir, node: &NodeRecord, programs: &Programs, client: &Client) -> Result<(), Failure> {
     let token = client.draw_token(None).map_err(|error| Failure::new("token", error))?;
     let identity = Identity::new(Role::Agent, &node.name).map_err(|error| Failure::new("name", error))?;
@@ -254,8 +254,8 @@ fn words<const N: usize, const M: usize>(before: [&str; N], path: OsString, afte
 }
 
 const DEFAULT_NODES: u32 = 4;
-/// How the lines that report readiness begin.
+/// Prefixes of the lines that report readiness.
 const SERVER_READY: &str = "listening on ";
 const AGENT_READY: &str = "connected to ";
-/// A file in an agent's directory, once it has joined.
+/// A file in an agent's directory that exists once the agent has joined.
 const CREDENTIALS: &str = "credentials/cert.pem";

@@ -1,4 +1,4 @@
-//! Removes the cgroups that the agents of an embedded cluster have made and left empty.
+//! Removes the empty cgroups that the agents of an embedded cluster have left.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,8 +13,8 @@ pub fn name(root: &Path, now: Time) -> String {
     format!("limber-up-{:012x}", hasher.finish() & 0xffff_ffff_ffff)
 }
 
-/// Removes every cgroup of that name with its children, wherever below `mount` the agents were allowed to create it. A
-/// cgroup that cannot be removed stays: it is empty and costs little.
+/// Removes every cgroup of that name with its children, at any place below `mount` where the agents may have created
+/// it. A cgroup that cannot be removed stays: it is empty and costs little.
 pub fn remove(mount: &Path, name: &str) {
     remove_below(mount, name, MAX_DEPTH);
 }
@@ -29,7 +29,7 @@ fn remove_below(dir: &Path, name: &str, depth: u32) {
     }
 }
 
-/// Removes a cgroup by `rmdir`, which works although it contains files, once it has no children.
+/// Removes a cgroup without children by `rmdir`, which works although the directory contains files.
 fn remove_tree(dir: &Path) {
     for child in children(dir) {
         remove_tree(&child);
@@ -41,14 +41,14 @@ fn children(dir: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
-    // Links are not followed, so nothing outside is affected.
+    // Symbolic links are not followed, so nothing outside is affected.
     let dirs = entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     dirs.map(|entry| entry.path()).collect()
 }
 
 /// Where cgroups are mounted.
 pub const MOUNT: &str = "/sys/fs/cgroup";
-/// The greatest depth searched: sessions of users and services are not as deep.
+/// The maximum depth of the search: sessions of users and services are not as deep.
 const MAX_DEPTH: u32 = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which clusters with how many nodes `rms up` creates, and the names of their nodes.
+//! The clusters and nodes that `rms up` creates, and the names of the nodes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -25,14 +25,14 @@ pub enum LayoutError {
     TooMany(u64),
 }
 
-/// Each node is an agent process and a loopback address.
+/// The maximum, as each node is an agent process and a loopback address.
 pub const MAX_NODES: u32 = 1000;
 
 impl Layout {
-    /// One cluster `a`.
+    /// Returns the layout of one cluster `a`.
     ///
     /// # Errors
-    /// No nodes, or too many.
+    /// There are no nodes, or too many.
     pub fn of_nodes(n_nodes: u32) -> Result<Layout, LayoutError> {
         Layout(vec![("a".to_owned(), n_nodes)]).checked()
     }
@@ -57,7 +57,7 @@ impl Layout {
         })
     }
 
-    /// `a:4,b:8`.
+    /// Returns the layout as text: `a:4,b:8`.
     pub fn text(&self) -> String {
         self.0.iter().map(|(cluster, n_nodes)| format!("{cluster}:{n_nodes}")).collect::<Vec<_>>().join(",")
     }

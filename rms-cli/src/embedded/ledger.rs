@@ -22,7 +22,7 @@ pub struct Ledger {
     pub layout: Layout,
     /// The topology of every node; absent: that of the machine.
     pub topology: Option<String>,
-    /// Where the server listens; the nodes too, unless it is a loopback address.
+    /// Where the server listens; the nodes as well, unless it is a loopback address.
     pub listen: IpAddr,
     /// The name of the cgroups that its jobs run in.
     pub cgroup: String,
@@ -30,7 +30,7 @@ pub struct Ledger {
     pub is_made: bool,
     pub server: Option<ProcessRecord>,
     pub nodes: Vec<NodeRecord>,
-    /// Nodes that `rms down --keep` has drained, so that no waiting job starts while others are being ended.
+    /// Nodes that `rms down --keep` has drained, so that no waiting job starts while running ones are being ended.
     #[serde(default)]
     pub to_resume: Vec<String>,
 }
@@ -88,17 +88,18 @@ impl UpDir {
         self.root.join("up.lock")
     }
 
-    /// Makes the directory for its owner only. What root starts runs jobs of other users, who must reach their scripts.
+    /// Creates the directory for its owner only. If root starts the cluster, jobs run as other users, who must reach
+    /// their scripts.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The directory cannot be created.
     pub fn make(&self) -> Result<(), Failure> {
         let mode = if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 };
         let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&self.root);
         made.map_err(|error| Failure::io(format!("{} cannot be made", self.root.display()), error))
     }
 
-    /// Locks out other `rms up` and `rms down`; the kernel releases the lock when this process ends.
+    /// Locks out other runs of `rms up` and `rms down`; the kernel releases the lock when this process ends.
     ///
     /// # Errors
     /// Another one is running.
@@ -120,7 +121,7 @@ impl UpDir {
     /// Returns the ledger; `None` if there is no cluster here.
     ///
     /// # Errors
-    /// A file that is unreadable or of another version.
+    /// The file is unreadable or of another version.
     pub fn load(&self) -> Result<Option<Ledger>, Failure> {
         let path = self.ledger();
         let text = match fs::read_to_string(&path) {
@@ -138,7 +139,7 @@ impl UpDir {
     /// Replaces the ledger; readers see the old or the new one.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// The directory cannot be written.
     pub fn save(&self, ledger: &Ledger) -> Result<(), Failure> {
         let path = self.ledger();
         let draft = path.with_extension("json.new");

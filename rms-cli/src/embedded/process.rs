@@ -1,4 +1,4 @@
-//! Processes that another `rms` has started: whether they are still the same, and how to end only them.
+//! Identifies processes that another `rms` has started, so that only these are ended.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub struct ProcessRecord {
     pub boot: String,
 }
 
-/// A handle of a running process that cannot come to refer to another process.
+/// A handle of a running process that never refers to another process.
 #[derive(Debug)]
 pub struct Handle {
     pidfd: OwnedFd,
@@ -35,10 +35,10 @@ impl ProcessRecord {
         Ok(ProcessRecord { pid, start_ticks: start_ticks(pid)?, boot: boot_id()? })
     }
 
-    /// Returns a handle, if it still runs; a zombie does not.
+    /// Returns a handle if the process still runs; `None` for a zombie.
     pub fn open(&self) -> Option<Handle> {
         let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        // Checked after the handle was created: from now on the pid cannot be reused.
+        // Checked after the handle was opened: from then on it cannot refer to another process.
         let is_same = ProcessRecord::of(self.pid).is_ok_and(|now| now == *self);
         (is_same && !is_zombie(self.pid)).then_some(Handle { pidfd })
     }
@@ -49,7 +49,7 @@ impl ProcessRecord {
 }
 
 impl Handle {
-    /// Sends a signal; a process that has just ended needs none.
+    /// Sends a signal. A process that has just ended needs none, so errors are ignored.
     pub fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
@@ -59,13 +59,13 @@ impl Handle {
     /// # Errors
     /// It still runs after `patience`, or cannot be waited for.
     pub async fn ended(self, patience: Duration) -> io::Result<()> {
-        // On its own thread, because the safe way to watch a descriptor is to block on it.
+        // On a separate thread, as the safe way to watch a descriptor is to block on it.
         let waited = tokio::task::spawn_blocking(move || wait_readable(&self.pidfd, patience)).await;
         waited.map_err(io::Error::other)?
     }
 }
 
-/// A pidfd is readable once its process has ended.
+/// Waits until a pidfd is readable, which it is once its process has ended.
 fn wait_readable(pidfd: &OwnedFd, patience: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -88,7 +88,8 @@ fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 0).is_ok_and(|state| state == "Z" || state == "X")
 }
 
-/// Returns a field of `/proc/PID/stat`, counted from the state, which follows the name: the name may contain anything.
+/// Returns a field of `/proc/PID/stat`, counted from the state, which follows the name: the name may contain any
+/// character.
 fn stat_field(pid: i32, idx: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest);
@@ -96,12 +97,12 @@ fn stat_field(pid: i32, idx: usize) -> io::Result<String> {
     field.map(str::to_owned).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Returns the parent, for walking trees.
+/// Returns the parent of a process.
 pub fn parent(pid: i32) -> Option<i32> {
     stat_field(pid, PARENT_FIELD).ok()?.parse().ok()
 }
 
-/// Field 22 of proc(5), counted from the state, which is the third.
+/// Field 22 of proc(5), counted from the state, which is field 3.
 const START_FIELD: usize = 19;
 const PARENT_FIELD: usize = 1;
 

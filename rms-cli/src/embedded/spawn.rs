@@ -16,10 +16,10 @@ use super::process::ProcessRecord;
 use super::sweep::MARK;
 use crate::failure::Failure;
 
-/// Finds a program of ours, beside this one or on the search path.
+/// Finds one of Limber's programs next to this one or on the search path.
 ///
 /// # Errors
-/// It is not found.
+/// The program is not found.
 pub fn program(name: &str) -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
     let on_path = std::env::var_os("PATH");
@@ -31,7 +31,7 @@ pub fn program(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// One process to start.
+/// A process to start.
 #[derive(Debug)]
 pub struct Daemon<'a> {
     pub dir: &'a UpDir,
@@ -41,7 +41,7 @@ pub struct Daemon<'a> {
     pub args: Vec<OsString>,
 }
 
-/// A process that runs and has not reported yet that it is ready.
+/// A running process that has not reported readiness yet.
 #[derive(Debug)]
 pub struct Starting {
     pub name: String,
@@ -51,7 +51,7 @@ pub struct Starting {
 }
 
 impl Daemon<'_> {
-    /// Starts the process. It lives on when we end.
+    /// Starts the process, which outlives this one.
     ///
     /// # Errors
     /// The program or its log cannot be opened.
@@ -60,7 +60,8 @@ impl Daemon<'_> {
         let log = open_log(&log_path)?;
         let of_spawn =
             |error: std::io::Error| Failure::io(format!("{} cannot be started", self.program.display()), error);
-        // Started through this program, because creating a session takes a call between fork and exec; the pid stays.
+        // Started through this program, as creating a session needs a call between fork and exec; the pid does not
+        // change.
         let us = std::env::current_exe().map_err(of_spawn)?;
         let mut command = Command::new(us);
         command.arg(DETACH).arg(self.program).args(&self.args);
@@ -110,7 +111,7 @@ impl Starting {
 /// Runs a short program to its end.
 ///
 /// # Errors
-/// It fails; the message contains its output.
+/// The program fails; the message contains its output.
 pub async fn run(program: &Path, args: &[OsString]) -> Result<(), Failure> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().await;
     let output = output.map_err(|error| Failure::io(format!("{} cannot be started", program.display()), error))?;
@@ -136,9 +137,9 @@ pub fn detach(command: &[OsString]) -> Failure {
     Failure::io(format!("{} cannot be executed", Path::new(program).display()), error)
 }
 
-/// The hidden verb that creates a session and executes the rest.
+/// The hidden verb that creates a session and executes the rest of the command line.
 pub const DETACH: &str = "detach";
-/// Starting a process on a busy machine takes seconds, not minutes.
+/// On a busy machine, starting a process takes seconds, not minutes.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 fn open_log(path: &Path) -> Result<File, Failure> {

@@ -1,4 +1,4 @@
-//! Brings an embedded cluster down: jobs first, then agents and server, then whatever is still there.
+//! Brings an embedded cluster down: jobs first, then agents and server, then any remaining processes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Stopped {
     pub n_jobs: usize,
     /// Server and agents that were ended.
     pub n_processes: usize,
-    /// Processes that had to be killed after all.
+    /// Processes that had to be killed.
     pub n_killed: usize,
     pub is_removed: bool,
 }
@@ -33,7 +33,7 @@ pub struct Stopped {
 pub struct StopOptions {
     /// Keep the data for another `rms up`.
     pub keep: bool,
-    /// Give jobs no time to end by themselves.
+    /// Give jobs no time to end on their own.
     pub now: bool,
 }
 
@@ -66,12 +66,12 @@ pub async fn stop(dir: &UpDir, options: StopOptions) -> Result<Option<Stopped>, 
     Ok(Some(stopped))
 }
 
-/// Cancels jobs and waits for their ends. A server that does not answer does not prevent the stop.
+/// Cancels jobs and waits for their ends. An unresponsive server does not prevent the stop.
 async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize {
     let ended = async {
         let client = Client::connect(&dir.client()).await?;
         if only_running {
-            // Nodes of an earlier attempt are drained already and would not be named again.
+            // Nodes of an earlier attempt are already drained and would not be listed again.
             ledger.to_resume.extend(drain(&client).await?);
             dir.save(ledger)?;
         }
@@ -96,7 +96,8 @@ async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize
     }
 }
 
-/// Keeps waiting jobs from starting on nodes where others are ended; returns the nodes that were in use until now.
+/// Drains the nodes, so that waiting jobs do not start where running ones are ended; returns the nodes that were in
+/// use.
 async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
     let nodes = client.nodes().await?.nodes;
     let in_use = |state: NodeState| match state {
@@ -110,9 +111,9 @@ async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Asks server and agents to end, all at once; kills those that do not.
+/// Asks the server and the agents to end, all at once; kills those that do not.
 async fn end_daemons(ledger: &mut Ledger) -> usize {
-    // Agents first: their last reports still reach the server.
+    // Agents first, so that their last reports still reach the server.
     let agents = ledger.nodes.iter_mut().map(|node| &mut node.process);
     let records = agents.chain([&mut ledger.server]).filter_map(Option::take);
     let records: Vec<ProcessRecord> = records.collect();
@@ -125,7 +126,7 @@ async fn end_daemons(ledger: &mut Ledger) -> usize {
         let has_ended = handle.ended(DAEMON_PATIENCE).await.is_ok();
         if !has_ended && let Some(handle) = record.open() {
             handle.signal(Signal::KILL);
-            // If even this hangs, the sweep finds it again.
+            // If the wait times out, the sweep finds the process again.
             let _ = handle.ended(DAEMON_PATIENCE).await;
         }
     }

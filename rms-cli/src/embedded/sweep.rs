@@ -11,9 +11,8 @@ use rustix::process::Signal;
 
 use super::process::{ProcessRecord, parent};
 
-/// The variable that the server and the agents are started with, so that they and their supervisors are found
-/// by it. The processes of jobs have environments of their own; they are found as descendants of supervisors,
-/// which are sub-reapers and so keep all of them.
+/// The variable that marks the server, the agents and their supervisors. The processes of jobs have their own
+/// environments; they are found as descendants of supervisors, which are sub-reapers and so keep all of them.
 pub const MARK: &str = "LIMBER_UP_DIR";
 
 /// Returns the processes of the cluster in `root`: the marked ones and all their descendants, descendants first.
@@ -42,7 +41,7 @@ pub fn find(root: &Path) -> Vec<ProcessRecord> {
     unmarked.into_iter().filter_map(|pid| ProcessRecord::of(pid).ok()).collect()
 }
 
-/// Kills all of them, repeatedly until none is left; returns how many there were.
+/// Kills all processes, repeatedly until none is left; returns how many there were.
 pub async fn kill_all(root: &Path) -> usize {
     let mut killed = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
@@ -62,7 +61,8 @@ pub async fn kill_all(root: &Path) -> usize {
     killed.len()
 }
 
-/// The most rounds: a job that forks faster than it is killed loses after a few, as its supervisor is killed with it.
+/// The maximum number of rounds. A job that forks faster than it is killed loses after a few, as its supervisor is
+/// killed with it.
 const MAX_ROUNDS: usize = 20;
 
 fn pids() -> Vec<i32> {
@@ -73,7 +73,7 @@ fn pids() -> Vec<i32> {
 }
 
 fn is_marked(pid: i32, root: &Path) -> bool {
-    // An unreadable process belongs to another user, or is gone.
+    // An unreadable process belongs to another user, or has ended.
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|variable| {
         let value = variable.strip_prefix(MARK.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));

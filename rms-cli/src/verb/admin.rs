@@ -123,7 +123,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     match args.verb {
         AdminVerb::Show { key } => show(key, context).await?,
         AdminVerb::Set { key, value } => {
-            // A typing error is found without a server.
+            // A typing error is reported without a server.
             Settings::default().set(&key, &value).map_err(Failure::usage)?;
             context.client().await?.change(Call::Set { key: key.clone(), value: value.clone() }).await?;
             context.output.show(&SettingList { settings: vec![(key, value)], depth: None })?;
@@ -173,7 +173,7 @@ async fn show(key: Option<String>, context: &Context) -> Result<(), Failure> {
     let mut settings = client.settings().await?;
     settings.retain(|(name, _)| key.as_ref().is_none_or(|key| key == name));
     if let Some(key) = key.filter(|_| settings.is_empty()) {
-        // A setting of a cluster that was not set.
+        // A setting of a cluster that has not been set.
         settings.push((key, AS_OTHERS.to_owned()));
     }
     let has_own_depth = settings.iter().any(|(name, value)| name == DEPTH && *value == Depth::Auto.to_string());
@@ -194,7 +194,7 @@ async fn order(
 
 pub(super) struct SettingList {
     pub(super) settings: Vec<(String, String)>,
-    /// The depth of the queue that the server has chosen, if it may choose.
+    /// The queue depth that the server has chosen, if it may choose.
     pub(super) depth: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! `rms budget`: what nodes at a price have cost, and what is left.
+//! `rms budget`: what priced nodes have cost, and what is left of the budget.
 
 use negotiation::Price;
 use rms_api::negotiate::BudgetLine;
@@ -72,7 +72,7 @@ impl Show for Budgets {
     }
 }
 
-/// `None`: whatever it costs.
+/// Returns what is left of the budget; `None` without a budget.
 fn left(line: &BudgetLine) -> Option<u64> {
     Some(line.budget?.saturating_sub(line.spent).saturating_sub(line.reserved))
 }

@@ -1,4 +1,4 @@
-//! `rms completion`: prints what makes a shell complete verbs and flags.
+//! `rms completion`: prints the script by which a shell completes verbs and flags.
 
 use clap_complete::Shell;
 

@@ -1,4 +1,4 @@
-//! `rms evolve`: announces the stages of an evolving job anew.
+//! `rms evolve`: announces new stages of an evolving job.
 
 use rms_api::call::Call;
 use rms_model::JobId;

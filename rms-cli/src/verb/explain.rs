@@ -1,4 +1,4 @@
-//! `rms explain`: says in sentences why jobs are where they are.
+//! `rms explain`: explains in sentences why jobs are in their states.
 
 use rms_api::answer::JobLine;
 use rms_api::call::Select;
@@ -37,7 +37,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let mut found = look_up::jobs(&client, select).await?;
     let ids: Vec<_> = found.live.iter().map(|detail| detail.line.job).collect();
     if !ids.is_empty() {
-        // A separate call, because only this updates the reasons.
+        // A separate call, as only this one updates the reasons.
         if let Ok(explained) = client.explain(Select::Ids(ids)).await {
             found.now = explained.now;
             found.live = explained.jobs;

@@ -1,6 +1,6 @@
-//! Holds every form of every answer against files: scripts of users read them, so they may only grow.
+//! Compares every form of every answer with files: users' scripts parse them, so they may only be extended.
 //!
-//! `LIMBER_BLESS=1 cargo nextest run -p rms-cli` writes them anew; the difference is then in the diff to review.
+//! `LIMBER_BLESS=1 cargo nextest run -p rms-cli` rewrites them; the changes then appear in the diff to review.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -143,7 +143,7 @@ fn the_history() {
         ..record()
     };
     let answer = history::HistoryAnswer { records: vec![never, record()], clusters: clusters() };
-    // The table says times of today by the clock, so only the forms for programs are the same every day.
+    // The table shows times of today by the clock, so only the forms for programs are the same every day.
     for form in [Form::Json, Form::Quiet, Form::Parsable] {
         check_form("history", &answer, form);
     }
@@ -371,7 +371,7 @@ fn started() -> JobLine {
     }
 }
 
-/// It negotiates for more.
+/// Returns a job that negotiates for more nodes.
 fn malleable() -> JobLine {
     let declared =
         Declared { least: 2, most: 8, sizes: Sizes::PowerOfTwo, speedup: Speedup(vec![(1, 1000), (2, 1900)]) };
@@ -396,7 +396,7 @@ fn malleable() -> JobLine {
     }
 }
 
-/// Job 7 was offered nodes, countered, and has given some back before.
+/// Returns negotiations: job 7 was offered nodes and countered, and gave some back before.
 fn negotiations() -> Vec<NegotiationLine> {
     let parties = |initiator| Parties { job: JobId(7), run: Run(1), initiator };
     let at = |secs| NOW - Span::from_secs(secs);
@@ -606,7 +606,7 @@ fn check(name: &str, answer: &impl Show) {
 
 fn check_form(name: &str, answer: &impl Show, form: Form) {
     let text = match form {
-        // Indented, so that a difference is one line of the diff.
+        // Indented, so that each difference is one line of the diff.
         Form::Json => serde_json::to_string_pretty(&answer.json()).expect("it is a value") + "\n",
         Form::Text | Form::Quiet | Form::Parsable => render(answer, form),
     };

@@ -88,12 +88,12 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Returns how many records to ask for: one more than is shown if nobody said how many, to know whether there are more.
+/// Returns how many records to request: by default one more than is shown, to know whether there are more.
 fn asked(limit: Option<u32>) -> u32 {
     limit.unwrap_or(DEFAULT_LIMIT + 1)
 }
 
-/// Cuts the records to the default, and returns whether there were more.
+/// Cuts the records to the default number, and returns whether there were more.
 fn cut<T>(limit: Option<u32>, records: &mut Vec<T>) -> bool {
     let has_more = limit.is_none() && records.len() > DEFAULT_LIMIT as usize;
     if has_more {
@@ -233,7 +233,7 @@ fn sizes(record: &JobRecord) -> String {
     }
 }
 
-/// `code:signal`.
+/// Returns `code:signal`.
 fn exit(record: &JobRecord) -> String {
     let (code, signal) = record.outcome.code_signal();
     format!("{code}:{signal}")

@@ -24,8 +24,8 @@ impl JobsDone {
         JobsDone { word: word.to_owned(), done: jobs.done, refused: jobs.refused }
     }
 
-    /// As [`JobsDone::new`] for an order that applies only to waiting jobs. `all` means the waiting jobs; for the
-    /// others it is no error.
+    /// Like [`JobsDone::new`], for an order that applies only to waiting jobs. `all` means the waiting jobs; that
+    /// others are refused is then no error.
     pub fn of_waiting(word: &str, select: &Select, jobs: launcher_sdk::JobsDone) -> JobsDone {
         let mut answer = JobsDone::new(word, jobs);
         match select {

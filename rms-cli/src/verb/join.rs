@@ -1,4 +1,4 @@
-//! `rms join`: makes this account a user of a cluster, with a token from its admin.
+//! `rms join`: enrolls this account as a user of a cluster, with a token from its admin.
 
 use std::path::PathBuf;
 
@@ -59,7 +59,7 @@ struct JoinAnswer {
 }
 
 impl JoinAnswer {
-    /// Somebody else for whom the directory was before.
+    /// Returns the previous identity of the directory, if it was a different one.
     fn replaced(&self) -> Option<&Identity> {
         self.joined.replaced.as_ref().filter(|other| **other != self.joined.identity)
     }

@@ -70,7 +70,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-/// How the output is written.
+/// The form of the output.
 struct Sink {
     form: Form,
     label: bool,
@@ -103,7 +103,7 @@ struct Found {
 }
 
 impl Found {
-    /// Prints the rest, and says what is missing.
+    /// Prints the rest, and reports what is missing.
     fn finish(&self, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
         if sink.form == Form::Json {
             sink.write_json(job, &self.whole, &self.missing)?;
@@ -145,10 +145,11 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, F
     Ok(found)
 }
 
-/// Shows a job whose description is gone: the nodes may still have its streams, or its file may be at the usual place.
+/// Shows a job whose description no longer exists: the nodes may still have its streams, or its file may be at the
+/// default place.
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
     let found = from_nodes(client, job, sink).await?;
-    // Nodes that know nothing about the job have lost nothing of it: a batch job writes to its file.
+    // Nodes that know nothing of the job have lost none of its output: a batch job writes to its file.
     let is_of_file =
         !found.is_something && !found.missing.is_empty() && found.missing.iter().all(|part| part.is_unknown);
     if !is_of_file {

@@ -1,4 +1,4 @@
-//! `rms masks`: which CPUs jobs are to use on their nodes, which their processes may use, and who has lent what to whom.
+//! `rms masks`: which CPUs jobs are to use on their nodes, which their processes may use, and which are lent to whom.
 
 use rms_api::answer::LoanLine;
 use rms_api::masks::{JobMasks, MaskOrder, MasksOf, NodeMasks, ProcessMask, ProcessOf};
@@ -47,7 +47,7 @@ pub struct Args {
     node: Option<String>,
 }
 
-/// Parses CPUs; none stands for all that the job has.
+/// Parses CPUs; an empty set stands for all that the job has.
 fn cpus(text: &str) -> Result<Indices, String> {
     if text == "all" { Ok(Indices::default()) } else { text.parse().map_err(|error| format!("{error}, or all")) }
 }
@@ -196,7 +196,7 @@ fn job_json(masks: &JobMasks) -> Value {
     })
 }
 
-/// Returns warnings about programs that are slower than their CPUs, with what helps.
+/// Returns warnings about programs that are slower than their CPUs allow, with remedies.
 pub(super) fn slow_teams(masks: &JobMasks) -> impl Iterator<Item = String> + '_ {
     let job: JobId = masks.of.job;
     let processes = masks.seen.iter().flat_map(|seen| &seen.processes).filter(|process| process.is_slow_team);
@@ -213,7 +213,7 @@ fn list(cpus: &Indices) -> String {
     if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
 }
 
-/// The text if only the server's own numbers are known.
+/// Returns the text if only the server's own numbers are known.
 fn cores(cores: &Option<Indices>) -> String {
     cores.as_ref().map_or_else(|| "all cores".to_owned(), |cores| format!("cores {cores}"))
 }

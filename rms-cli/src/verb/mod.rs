@@ -45,7 +45,7 @@ mod wait;
 
 /// What `rms` can be told to do.
 #[derive(Subcommand, Debug)]
-// Their flags are made when a verb is called: those of all verbs would take half a millisecond at each start.
+// Their flags are built when a verb is called, as those of all verbs would take half a millisecond at each start.
 #[command(defer = true)]
 pub enum Verb {
     /// Start a whole cluster on this machine
@@ -121,7 +121,7 @@ pub enum Verb {
 
 impl Verb {
     /// # Errors
-    /// Whatever the verb could not do.
+    /// The error of the verb.
     pub async fn run(self, context: &Context) -> Result<Exit, Failure> {
         match self {
             Verb::Up(args) => up::run(args, context).await,

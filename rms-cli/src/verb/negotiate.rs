@@ -1,4 +1,4 @@
-//! `rms negotiate`: asks for more or less of something for a running job, and waits for what comes of it.
+//! `rms negotiate`: requests more or less of something for a running job, and waits for the outcome.
 
 use launcher_sdk::{CallError, Client};
 use negotiation::{Direction, NegotiationId, Price};
@@ -201,7 +201,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let job = look_up::one(&client, which).await?;
     let Answer::Negotiated(outcome) = client.call(Call::Negotiate { job, ask }).await.map_err(|error| match error {
         refused @ CallError::Refused(_) => Failure::from(refused),
-        // The request may go on without us.
+        // The request may continue without this process.
         error => Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on")),
     })?
     else {
@@ -278,7 +278,7 @@ fn millis(flag: &str, span: Span) -> Result<u64, Failure> {
     millis.ok_or_else(|| Failure::usage(format!("{flag}: write a span above zero, like 30m")))
 }
 
-/// A number of nodes.
+/// Parses a number of nodes.
 fn count(text: &str) -> Result<u32, &'static str> {
     match text.parse::<u32>() {
         Ok(0) | Err(_) => Err("write a whole number of at least 1"),
@@ -286,7 +286,7 @@ fn count(text: &str) -> Result<u32, &'static str> {
     }
 }
 
-/// Thousandths of the deployment's currency.
+/// Parses a price in thousandths of the deployment's currency.
 fn parse_price(text: &str) -> Result<Price, &'static str> {
     let milli = text.parse::<f64>().ok().map(|price| (price * 1000.0).round());
     let milli = milli.filter(|milli| (0.0..=negotiation::template::MAX_PRICE as f64).contains(milli));

@@ -73,10 +73,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Returns the negotiations of one job, or of all that we may see.
+/// Returns the negotiations of one job, or all that the caller may see.
 ///
 /// # Errors
-/// As every call.
+/// See [`CallError`].
 pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Vec<NegotiationLine>), CallError> {
     match client.call(Call::Query(Query::Negotiations { job })).await? {
         Answer::Negotiations { now, lines } => Ok((now, lines)),
@@ -84,7 +84,7 @@ pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Ve
     }
 }
 
-/// Returns those of the last ended jobs, at most this many, whose negotiations we may see, the newest job first.
+/// Returns the negotiations that the caller may see of the last `n_jobs` ended jobs, the newest job first.
 async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result<Vec<NegotiationLine>, CallError> {
     let identity = client.identity();
     let users = (identity.role != Role::Admin).then(|| identity.name.clone()).into_iter().collect();

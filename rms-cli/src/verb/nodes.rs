@@ -1,4 +1,4 @@
-//! `rms nodes`: lists the nodes, their states and what they are made of.
+//! `rms nodes`: lists the nodes, their states and their resources.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ pub struct NodesAnswer {
     pub negotiations: Vec<NegotiationLine>,
     /// Whether people get a line for each node, instead of one for all similar nodes.
     pub each: bool,
-    /// Whether no node was to be left out.
+    /// Whether no filter was given.
     pub is_all: bool,
 }
 
@@ -158,9 +158,9 @@ impl NodesAnswer {
         table
     }
 
-    /// Returns the cluster, state and hardware of a node, and at the end why it is not used.
+    /// Returns the cluster, state and hardware of a node, and finally why it is not used.
     fn description(&self, node: &NodeLine, brief: bool) -> Vec<String> {
-        // No job has it, and no other job may get it: it is not idle for a user who looks for nodes.
+        // No job has it, and no other job can get it: it is not idle for a user who looks for nodes.
         let is_offered = brief && node.state == NodeState::Idle && self.holder(node).is_some();
         let mut row = vec![
             node.cluster.clone(),
@@ -183,7 +183,7 @@ impl NodesAnswer {
         self.list.nodes.iter().any(|node| node.free.is_some())
     }
 
-    /// Returns the columns that are useless if no node has devices, or is shared.
+    /// Returns the columns that are needed only if a node has devices, or is shared.
     fn sharing(&self) -> Vec<&'static str> {
         let columns = [(self.has_devices(), "?~devices"), (self.shares(), "?~free")];
         columns.into_iter().filter_map(|(is_there, column)| is_there.then_some(column)).collect()
@@ -224,7 +224,7 @@ impl NodesAnswer {
     }
 }
 
-/// Returns the free resources of shared nodes, added up: `12 cores, 20G, gpu:1`.
+/// Returns the total of the free resources of shared nodes: `12 cores, 20G, gpu:1`.
 fn free(nodes: &[&NodeLine]) -> String {
     let mut slices = nodes.iter().filter_map(|node| node.free.as_ref()).peekable();
     if slices.peek().is_none() {

@@ -1,4 +1,4 @@
-//! `rms plan`: what each size would give now, from a live view, without submitting anything.
+//! `rms plan`: previews each size from a live view, without submitting anything.
 
 use rms_api::answer::{ClusterView, ViewAnswer};
 use rms_api::call::{Nodes, Shape};
@@ -89,7 +89,7 @@ fn shapes(args: &Args, largest: u32) -> Result<Vec<Shape>, ModelError> {
 pub struct Plan {
     pub now: Time,
     pub sizes: Vec<Planned>,
-    /// The index of the size that ends first; of equals, the one with more nodes.
+    /// The index of the size that ends first; among equals, the one with more nodes.
     pub best: usize,
 }
 
@@ -110,7 +110,7 @@ impl Planned {
 }
 
 impl Plan {
-    /// The sizes in ascending order; those that fit nowhere are left out.
+    /// Returns the sizes in ascending order, without those that fit nowhere.
     pub fn of(view: &ViewAnswer, shapes: &[Shape]) -> Plan {
         let mut sizes: Vec<Planned> = shapes.iter().filter_map(|shape| planned(view, shape)).collect();
         sizes.sort_by_key(|planned| planned.nodes);
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// Returns the cluster where this size ends first.
+/// Returns the plan for this size on the cluster where it ends first.
 fn planned(view: &ViewAnswer, shape: &Shape) -> Option<Planned> {
     let wall = shape.wall?;
     match &shape.nodes {
@@ -139,7 +139,7 @@ fn planned(view: &ViewAnswer, shape: &Shape) -> Option<Planned> {
     }
 }
 
-/// Returns when that many nodes of a cluster are free for that long.
+/// Returns when `nodes` nodes of a cluster are first free for `wall`.
 fn free(cluster: &ClusterView, nodes: u32, wall: Span, from: Time) -> Option<Time> {
     let occupied = occupied(cluster);
     occupied.first_hole(i64::from(cluster.capacity), i64::from(nodes), wall, from).map(|hole| hole.start)
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// Cluster a has 8 nodes, of which 6 are busy for 100 s; b has 4, all of them ghosts for 10 s.
+    /// Returns a view: cluster a has 8 nodes, of which 6 are busy for 100 s; b has 4, all of them ghosts for 10 s.
     fn view() -> ViewAnswer {
         let now = Time::from_secs(1000);
         let busy = |secs, nodes| Profile::from_pairs(now, [(Span::from_secs(secs), nodes)]);
@@ -270,7 +270,7 @@ mod tests {
     fn each_size_goes_where_it_starts_first_and_the_earliest_end_is_the_best() {
         check("2x1h,4x35m,8x20m", 8, &[(2, "a", 0), (4, "b", 10), (8, "a", 100)]);
         check("2x60s,4x55s,9x1s", 2, &[(2, "a", 0), (4, "b", 10)]);
-        // They would end at once: more nodes.
+        // They would end at the same time: more nodes win.
         check("2x60s,4x50s", 4, &[(2, "a", 0), (4, "b", 10)]);
         check("a:3+b:4x1h", 7, &[(7, "a:3,b:4", 100)]);
     }

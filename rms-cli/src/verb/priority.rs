@@ -1,4 +1,4 @@
-//! `rms priority`: moves waiting jobs before or behind others, and says how urgent running ones are.
+//! `rms priority`: moves waiting jobs before or after others, and sets how urgent running ones are.
 
 use super::jobs_done::JobsDone;
 use crate::context::Context;

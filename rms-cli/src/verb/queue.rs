@@ -49,7 +49,7 @@ pub struct Args {
     jobs: JobFlags,
 }
 
-/// The shortest interval: nobody reads faster, and the server has more to do.
+/// The shortest interval: nobody reads faster, and shorter ones load the server.
 const SHORTEST_REFRESH: Span = Span::from_millis(100);
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -66,7 +66,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         loop {
             let answer = look(&on_screen(&filter, context.output.form()), context, &client).await?;
             draw(context.output.form(), &answer)?;
-            // A redraw by time alone: estimates change and jobs arrive without any change of those shown now.
+            // Redraws by time, too: estimates change and jobs arrive without any change of those shown now.
             let again = tokio::time::sleep(interval);
             tokio::pin!(again);
             loop {
@@ -119,7 +119,7 @@ fn head(queue: &Queue) -> String {
     format!("{now}{of}   (Ctrl-C ends)")
 }
 
-/// Returns as much of the list as the terminal has rows for; the last row says whether there is more.
+/// Returns as much of the list as fits the terminal; the last row says whether there is more.
 fn page(head: &str, text: &str, columns: usize, rows: usize) -> String {
     let mut lines: Vec<String> = vec![screen::cut(head, columns), String::new()];
     lines.extend(text.lines().map(str::to_owned));
@@ -128,7 +128,7 @@ fn page(head: &str, text: &str, columns: usize, rows: usize) -> String {
         lines.truncate(shown);
         lines.push(screen::cut("… and more: 'rms queue' lists all", columns));
     }
-    // Without a line end after the last row, which would scroll the first one away.
+    // No line end after the last row, which would scroll the first one away.
     format!("\x1b[H\x1b[2J{}", lines.join("\r\n"))
 }
 

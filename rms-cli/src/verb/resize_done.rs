@@ -1,4 +1,4 @@
-//! `rms resize-done`: says that a job has adapted itself to its nodes, and left those that it was asked to leave.
+//! `rms resize-done`: confirms that a job has adapted to its nodes, and left those that it was asked to leave.
 
 use rms_api::call::Call;
 use rms_model::JobId;

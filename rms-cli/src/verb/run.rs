@@ -86,7 +86,7 @@ pub struct Args {
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
     /// The program and its arguments
-    // Without `allow_hyphen_values`: everything from the program on is its own anyway, and what comes before it and
+    // Without `allow_hyphen_values`: everything from the program on belongs to it anyway, and before it everything that
     // looks like a flag is one, `-N2` as well as a mistyped `--lable`.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", help_heading = "What runs")]
     command: Vec<String>,
@@ -135,7 +135,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 /// Checks whether a step inside a job can have these options.
 ///
 /// # Errors
-/// An option that only a separate job can have.
+/// An option that only a separate job can have is given.
 pub fn check_step(args: Args) -> Result<(), Failure> {
     if args.new_job { Ok(()) } else { as_step(args).map(drop) }
 }
@@ -213,10 +213,10 @@ struct Running {
     /// For `--json`, which prints one value at the end.
     collected: Collected,
     last: Option<JobChange>,
-    /// Whether the user has asked it to end.
+    /// Whether the user has asked the job to end.
     is_interrupted: bool,
     is_killed: bool,
-    /// Whether the reader of our output has gone, as for a program that gets PIPE.
+    /// Whether the reader of the output has closed it, which ends a program by SIGPIPE.
     is_unread: bool,
     notice: WaitNotice,
     missing: Vec<Missing>,
@@ -291,8 +291,8 @@ impl Running {
         Ok(if self.is_short() { self.short(exit) } else { exit })
     }
 
-    /// Returns the exit code if the user leaves: once the end of the job is certain, only the waiting for it and its
-    /// output can be ended.
+    /// Returns the exit code if the user leaves, which is possible once the end of the job is certain: then only the
+    /// wait for it and for its output ends.
     fn leaves(&self, interrupt: &Interrupt) -> Option<Exit> {
         self.last.as_ref().filter(|change| change.outcome.is_some())?;
         match interrupt {
@@ -345,7 +345,7 @@ impl Running {
         self.last = Some(change);
     }
 
-    /// Ends the job if the reader of our output has gone, as PIPE ends a program.
+    /// Ends the job if the reader of the output has closed it, as SIGPIPE ends a program.
     fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
         match written {
             Err(failure) if failure.kind == GONE => {
@@ -367,8 +367,8 @@ impl Running {
         if has_tasks {
             return self.signal(signal);
         }
-        // No task runs yet that could be signalled. Each of these signals would have ended a program here, so it ends
-        // the job.
+        // No task runs yet that could be signalled. Each of these signals ends a program by default, so it ends the
+        // job.
         self.cancel();
     }
 
@@ -457,7 +457,7 @@ fn is_waiting(state: JobState) -> bool {
     }
 }
 
-/// Returns why a job waits and until when, if the server answers at once.
+/// Returns why a job waits and until when, if the server answers in time.
 async fn why_it_waits(client: Client, job: JobId) -> Option<(JobLine, Time)> {
     let explained = client.explain(Select::Ids(vec![job]));
     let explained = tokio::time::timeout(EXPLAIN_WITHIN, explained).await.ok()?.ok()?;
@@ -465,7 +465,7 @@ async fn why_it_waits(client: Client, job: JobId) -> Option<(JobLine, Time)> {
     is_waiting(line.state).then_some((line, explained.now))
 }
 
-/// Waits for the answer to a query, if there is one.
+/// Waits for the answer to a query; waits forever if there is no query.
 async fn asked<T>(question: &mut Option<Underway<Option<T>>>) -> Option<T> {
     match question {
         Some(question) => question.await,
@@ -473,7 +473,7 @@ async fn asked<T>(question: &mut Option<Underway<Option<T>>>) -> Option<T> {
     }
 }
 
-/// When to query the reason for the first time, and how often: a user who waits this long wants to know.
+/// When to query the reason for the first time, and how often: a user who waits this long wants to know it.
 const FIRST_LOOK: Duration = Duration::from_millis(1500);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How long to wait for the reason: a later answer is useless.

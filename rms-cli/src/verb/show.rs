@@ -1,4 +1,4 @@
-//! `rms show`: all that is known of jobs, in the system or in the history.
+//! `rms show`: shows all that is known of jobs, in the system or in the history.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Returns warnings about programs that are slow because their job has fewer CPUs than it had; asks the agents of the
+/// Returns warnings about programs that are slow because their job has fewer CPUs than before; asks the agents of the
 /// first such jobs.
 async fn warnings(client: &Client, found: &Found) -> BTreeMap<JobId, Vec<String>> {
     let lends = |detail: &JobDetail| detail.sharing.as_ref().is_some_and(|sharing| !sharing.lent.is_empty());
@@ -79,7 +79,7 @@ async fn warnings(client: &Client, found: &Found) -> BTreeMap<JobId, Vec<String>
     warnings
 }
 
-/// The most jobs to ask about: an agent that does not answer takes its time.
+/// The maximum number of jobs to ask about: an unresponsive agent costs time.
 const MOST_ASKED: usize = 4;
 
 pub(super) struct ShowAnswer {
@@ -261,7 +261,7 @@ impl ShowAnswer {
     }
 }
 
-/// Returns the length of a script, and its arguments. No job has an empty script: it is that of another user.
+/// Returns the length of a script, and its arguments. No job has an empty script: that of another user is hidden.
 fn script_in_short(script: &str, args: &[String]) -> String {
     let length = match script.lines().count() {
         0 => return "hidden: only its owner and admins may read it".to_owned(),
@@ -271,7 +271,7 @@ fn script_in_short(script: &str, args: &[String]) -> String {
     if args.is_empty() { length } else { format!("{length} {}", plain(&args.join(" "))) }
 }
 
-/// Tasks that asked for no CPUs share those of their node.
+/// Returns the tasks; those that requested no CPUs share those of their node.
 fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
     match cpus_per_task {
         0 => n_tasks.to_string(),
@@ -280,7 +280,7 @@ fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
     }
 }
 
-/// `2048 MiB for each CPU, gpu:2 on each, exclusive`
+/// Returns `2048 MiB for each CPU, gpu:2 on each, exclusive`, for example.
 fn asked_of_nodes(spec: &JobSpec) -> String {
     let ResourceRequest {
         memory_per_cpu,
@@ -320,7 +320,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// `a1: cores 0-3, 4096 MiB, gpu 0`
+/// Returns `a1: cores 0-3, 4096 MiB, gpu 0`, for example.
 fn granted((node, grant): (&String, &Grant)) -> String {
     let memory = (grant.memory.0 > 0).then(|| grant.memory.to_string());
     let devices = grant.devices.iter().map(|(name, indices)| format!("{name} {indices}"));
@@ -328,7 +328,7 @@ fn granted((node, grant): (&String, &Grant)) -> String {
     format!("{node}: {}", parts.join(", "))
 }
 
-/// `a[2-4]: 3 of 8, a5: 8 of 8`
+/// Returns `a[2-4]: 3 of 8, a5: 8 of 8`, for example.
 fn cores(lines: &[CoresLine]) -> String {
     let alike = |one: &CoresLine, next: &CoresLine| {
         (one.n_cores, one.all, one.is_in_force) == (next.n_cores, next.all, next.is_in_force)
@@ -342,7 +342,7 @@ fn cores(lines: &[CoresLine]) -> String {
     lines.chunk_by(alike).map(group).collect::<Vec<_>>().join(", ")
 }
 
-/// `a1: cores 4-7 to job 12 (being left)`
+/// Returns `a1: cores 4-7 to job 12 (being left)`, for example.
 fn loans(lines: &[LoanLine], of: &str) -> String {
     let loan = |line: &LoanLine| {
         let until_left = if line.is_in_force { "" } else { " (being left)" };
@@ -351,7 +351,7 @@ fn loans(lines: &[LoanLine], of: &str) -> String {
     lines.iter().map(loan).collect::<Vec<_>>().join("; ")
 }
 
-/// `1h30m of a core`
+/// Returns `1h30m of a core`, for example.
 fn core_time(core_millis: u64) -> String {
     let span = Span::from_millis(i64::try_from(core_millis).unwrap_or(i64::MAX));
     if core_millis == 0 { "none".to_owned() } else { format!("{} of a core", stamp::brief(span)) }

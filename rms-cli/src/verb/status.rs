@@ -1,4 +1,4 @@
-//! What `rms admin status` prints: counters and sizes of the server, and what launchers have cost.
+//! The answer of `rms admin status`: counters and sizes of the server, and the cost of launchers.
 
 use launcher_sdk::{LauncherReport, ServerReport};
 use rms_api::answer::Status;
@@ -12,7 +12,7 @@ use crate::screen;
 use crate::stamp;
 use crate::table::{Table, plain};
 
-/// The server's core, and launchers.
+/// The status of the server's core, and of launchers.
 pub struct StatusAnswer {
     pub status: Status,
     pub report: LauncherReport,
@@ -20,7 +20,7 @@ pub struct StatusAnswer {
 }
 
 impl StatusAnswer {
-    /// The mean of the adaptation delays seen.
+    /// Returns the mean of the adaptation delays.
     fn mean_delay(&self) -> Span {
         let delays = &self.report.status.adaptations;
         let count = i64::try_from(delays.count.max(1)).unwrap_or(i64::MAX);

@@ -88,7 +88,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let requested = request_job::request(&client, context, options, order).await?;
     context.output.show(&requested).inspect_err(|_| {
-        // Without its number, nobody would know the job.
+        // Without its number, nobody could refer to the job.
         if let Requested::Job(job) = &requested {
             output::warn(&format!("rms: job {job} was submitted, but its number could not be written"));
         }

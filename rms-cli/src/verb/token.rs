@@ -111,7 +111,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             let is_own = names(&select, &client.credentials());
             match client.change(Call::RevokeCertificate { which: select, jobs }).await {
                 Ok(()) => {}
-                // The server closes the links that use the certificate, before its answer has come.
+                // The server closes the connections that use the certificate before its answer arrives.
                 Err(CallError::Interrupted(error)) if is_own && error.to_string() == REVOKED => {}
                 Err(error) => return Err(error.into()),
             }
@@ -164,7 +164,7 @@ async fn create(
     context.output.show(&Created { token: token.to_string(), id: token.id().to_owned(), role, ttl })
 }
 
-/// Whether these credentials are among the selected ones.
+/// Returns whether these credentials are among the selected ones.
 fn names(select: &CertificateSelect, own: &Credentials) -> bool {
     match select {
         CertificateSelect::Serial(serial) => own.serial() == serial,
@@ -174,7 +174,7 @@ fn names(select: &CertificateSelect, own: &Credentials) -> bool {
 
 fn parse_certificate(text: &str) -> Result<CertificateSelect, Failure> {
     let Some((role, name)) = text.split_once('/') else {
-        // Serials have 128 bits; a short word of these letters is a name that lacks its role.
+        // Serials have 128 bits; a shorter word of these letters is a name that lacks its role.
         let is_serial = text.len() >= 16 && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
         if !is_serial {
             let failure = Failure::usage(format!("'{text}' is neither a serial nor an identity"));
@@ -219,7 +219,7 @@ impl Show for Created {
 struct Revoked {
     what: &'static str,
     which: String,
-    /// It was the one of the caller, who must join again.
+    /// Whether it was the caller's own, who must join again.
     is_own: bool,
 }
 
@@ -244,7 +244,7 @@ impl Show for Revoked {
 
 pub(super) struct Tokens {
     pub(super) tokens: Vec<Token>,
-    /// The fingerprint of the CA that signs: tokens that name another one are invalid.
+    /// The fingerprint of the signing CA: tokens with another one are invalid.
     pub(super) ca: String,
     pub(super) now: Time,
 }

@@ -1,4 +1,4 @@
-//! `rms up`: a whole cluster on this machine, of real processes, for one user.
+//! `rms up`: starts a whole cluster of real processes on this machine, for one user.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Returns the absolute directory of the embedded cluster, because daemons do not start in our directory.
+/// Returns the absolute directory of the embedded cluster, because the daemons start in another directory.
 pub fn up_dir(context: &Context) -> Result<UpDir, Failure> {
     let dir = match &context.dir {
         Some(dir) => dir.clone(),

@@ -1,4 +1,4 @@
-//! `rms update`: changes what was said of a job.
+//! `rms update`: changes the specification of a job.
 
 use std::collections::BTreeSet;
 
@@ -146,7 +146,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);
     let asked = options.resources.changes(options.tasks_per_node, n_nodes).map_err(Failure::usage)?;
     let Changes { resources: said, .. } = &changes;
-    // What may be taken back, too, is said by yes, no or 0 alone.
+    // Flags that can also be revoked take yes, no or 0 as their value.
     changes.resources = ResourceChanges {
         exclusive: said.exclusive,
         packing: said.packing,
@@ -171,7 +171,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     Ok(changes)
 }
 
-/// Reads how the size of the job may change while it runs.
+/// Reads how the job's size may change while it runs.
 fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Failure> {
     if options.malleable.has_no_end() {
         return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
@@ -198,7 +198,7 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
     Ok(())
 }
 
-/// The keys that are written like the flag of 'rms submit'.
+/// The keys that are the flags of 'rms submit'.
 const FLAGS: [&str; 26] = [
     "gpus",
     "gpus-per-node",
@@ -228,10 +228,10 @@ const FLAGS: [&str; 26] = [
     "on-node-loss",
 ];
 
-/// The same for flags without a value.
+/// The keys of flags without a value.
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
-/// Words of scontrol, and ours.
+/// Words of scontrol, and Limber's.
 const SCONTROL: [(&str, &str); 16] = [
     ("minmemorycpu", "mem-per-cpu"),
     ("gres", "gres"),

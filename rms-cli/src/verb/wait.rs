@@ -1,4 +1,4 @@
-//! `rms wait`: waits until jobs have ended, and tells how by its exit code.
+//! `rms wait`: waits until jobs have ended, and returns the outcome as its exit code.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
     if timeout.is_some()
         && let Ok(records) = look_up::ended(&client, &open).await
     {
-        // They have ended, however short the time is.
+        // They have ended, however short the timeout is.
         settle(&mut outcomes, &mut open, records);
     }
     let waiting = wait_for(&client, &mut outcomes, open);
@@ -72,7 +72,7 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
     Ok(answer.exit())
 }
 
-/// Returns the outcomes of jobs that are known to have ended, and all other jobs that were selected.
+/// Returns the outcomes of the selected jobs that are known to have ended, and the other selected jobs.
 async fn found(client: &Client, select: Select) -> Result<(BTreeMap<JobId, Outcome>, Vec<JobId>), Failure> {
     let mut outcomes = BTreeMap::new();
     let open = match look_up::resolve(client, select).await? {

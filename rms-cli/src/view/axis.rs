@@ -1,4 +1,4 @@
-//! Round times and round node counts to put marks at.
+//! Round times and round node counts for axis marks.
 
 use rms_model::{Span, Time};
 
@@ -72,7 +72,7 @@ pub fn node_marks(most: i64, n_most: i64) -> Vec<i64> {
     marks
 }
 
-/// Returns the length of a window in words.
+/// Returns the length of a window as text.
 pub fn span_text(window: Window) -> String {
     stamp::brief(Span::from_millis(window.span().as_millis()))
 }

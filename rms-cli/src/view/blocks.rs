@@ -13,7 +13,7 @@ use crate::table::plain;
 pub struct Canvas {
     /// Characters of a line, axis included.
     pub width: usize,
-    /// The most rows for one cluster.
+    /// The maximum number of rows for a cluster.
     pub height: usize,
     pub colours: bool,
 }
@@ -55,7 +55,7 @@ impl Cell {
     }
 }
 
-/// Returns the whole drawing: a panel for each cluster, and the meaning of its marks.
+/// Returns the whole drawing: a panel for each cluster, and a legend.
 pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas) -> String {
     let mut text = String::new();
     for view in clusters {
@@ -114,7 +114,7 @@ trait DivCeil {
 }
 
 impl DivCeil for i64 {
-    /// For positive numbers.
+    /// Divides positive numbers, rounding up.
     fn div_ceil_of(self, by: i64) -> i64 {
         (self + by - 1) / by
     }
@@ -168,7 +168,7 @@ pub fn columns(segments: &[Segment], window: Window, n_columns: usize) -> Vec<Se
     columns
 }
 
-/// Paints neighbouring cells of one kind together.
+/// Colours adjacent cells of one kind together.
 fn paint(cells: &[Cell], colours: bool) -> String {
     let mut text = String::new();
     for run in cells.chunk_by(|a, b| a == b) {
@@ -231,7 +231,7 @@ a: 3 of 4 nodes taken
 █ started   ▚ offered   ▒ ghost   ░ planned   · free   times in UTC
 ";
         let drawn = draw(&[view], now, window, PLAIN);
-        // The second mark is where the axis puts it; the drawing above it must be exact.
+        // The axis determines the place of the second mark; the drawing above it must be exact.
         let body = |text: &str| text.lines().take(5).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(body(&drawn), body(expected), "{drawn}");
         assert_eq!(drawn.lines().last(), expected.lines().last());

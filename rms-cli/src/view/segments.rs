@@ -1,4 +1,4 @@
-//! Cuts the layers of a cluster's occupation into segments of time in which nothing changes.
+//! Divides the layers of a cluster's occupation into segments of time in which nothing changes.
 
 use rms_api::answer::ClusterView;
 use rms_model::{Span, Time};
@@ -30,7 +30,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Returns the window from now to the end of the last known job, or as long as `wanted` says.
+    /// Returns the window from now to the end of the last known job, or of the length `wanted`.
     pub fn of(now: Time, clusters: &[ClusterView], wanted: Option<Span>) -> Window {
         if let Some(span) = wanted {
             return Window { from: now, until: now + span.max(Span::from_secs(1)) };
@@ -86,7 +86,7 @@ pub mod tests {
         Profile::from_blocks(blocks.iter().map(block))
     }
 
-    /// Blocks as (from, span, nodes) in seconds.
+    /// Returns a cluster with these blocks, as (from, span, nodes) in seconds.
     pub fn cluster(
         started: &[(i64, i64, i64)],
         ghosts: &[(i64, i64, i64)],

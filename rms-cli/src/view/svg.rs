@@ -162,7 +162,7 @@ mod tests {
             let line = svg.lines().find(|line| line.contains(&format!(r#"<path class="{class}""#)));
             line.unwrap_or_default().to_owned()
         };
-        // 872 pixels are 40 seconds, 150 pixels are 4 nodes; the floor is at 234.
+        // 872 pixels are 40 seconds, 150 pixels are 4 nodes; the bottom is at 234.
         assert!(path("started").contains("M64 234V121.5H282V196.5H500V234H282V234H64Z"), "{}", path("started"));
         assert!(path("planned").contains("M500 234V84H936V234H500Z"), "{}", path("planned"));
         assert!(!svg.contains(r#"<path class="ghosts""#));

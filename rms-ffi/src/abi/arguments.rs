@@ -1,4 +1,4 @@
-//! Arguments of C become values that are right by construction, or a failure that names the wrong one.
+//! Turns arguments from C into valid values, or into a failure that names the wrong argument.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::layout::{self as c, RMS_EXTEND, RMS_FEWER_CORES, RMS_GROW, RMS_MORE_CORES, RMS_SHORTEN, RMS_SHRINK};
 use crate::session::Declaration;
 
-/// For how long answers are awaited, and whether the application goes on without nodes that are lost.
+/// Returns the timeout of answers, and whether the application survives lost nodes.
 pub fn options(options: *const c::Options) -> Result<(Duration, bool), Failure> {
     if options.is_null() {
         return Ok((PATIENCE, false));
@@ -25,7 +25,7 @@ pub fn options(options: *const c::Options) -> Result<(Duration, bool), Failure> 
     Ok((patience, options.survives_loss != 0))
 }
 
-/// How long to wait for an event; nothing: for ever.
+/// Returns how long to wait for an event; `None` waits forever.
 pub fn wait(timeout_ms: i32) -> Option<Duration> {
     u64::try_from(timeout_ms).ok().map(Duration::from_millis)
 }
@@ -46,7 +46,7 @@ pub fn limits(limits: *const c::Limits) -> Result<Declaration, Failure> {
     Ok(Declaration { limits: Limits { least, most, sizes, speedup }, is_automatic: limits.automatic != 0 })
 }
 
-/// What is asked for.
+/// Returns what the application requests.
 pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
     let terms = pointer::read(terms, "terms")?;
     let name = pointer::optional_text(terms.name, "terms: name")?;
@@ -89,7 +89,7 @@ pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
     Ok(want)
 }
 
-/// What an offer is answered with.
+/// Returns the answer to an offer.
 pub fn counter(terms: *const c::Terms) -> Result<Counter, Failure> {
     let terms = pointer::read(terms, "terms")?;
     if terms.quantity == 0 || terms.least > terms.quantity {
@@ -126,7 +126,7 @@ fn millis(quantity: u64) -> Result<Span, Failure> {
     Ok(Span::from_millis(millis))
 }
 
-/// A span that is absent if it is 0.
+/// Returns a span, or `None` if it is 0.
 fn span(millis: i64, wrong: &str) -> Result<Option<Span>, Failure> {
     match millis {
         ..0 => Err(invalid(wrong)),

@@ -1,4 +1,4 @@
-//! The three lines for simple malleable programs.
+//! The functions for simple malleable programs.
 
 use std::ffi::c_int;
 
@@ -17,7 +17,7 @@ use negotiation::Direction;
 pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        // First: a change that cannot be told must not be taken.
+        // First, as a change that cannot be written must not be taken.
         let size = pointer::size_at(change, "change")?;
         let Some(found) = session.breakpoint()? else {
             return Ok(RMS_NOTHING);

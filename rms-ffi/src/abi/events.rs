@@ -1,4 +1,4 @@
-//! What the application learns: by asking, by a descriptor that can be polled, or by a callback.
+//! Events: by polling, by a pollable descriptor, or by a callback.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -29,7 +29,7 @@ pub extern "C" fn rms_fd(session: *mut Session) -> c_int {
 pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event: *mut Event) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        // First: an event that cannot be told must not be taken.
+        // First, as an event that cannot be written must not be taken.
         pointer::check(event, "event")?;
         if session.has_callback() {
             return Err(Failure::Busy(
@@ -63,15 +63,15 @@ pub extern "C" fn rms_on_event(session: *mut Session, callback: EventCallback, u
         session.set_callback(move |taken, now| {
             let event = tell(&told::telling(taken, now));
             let session = ptr::without_provenance_mut(handle);
-            // SAFETY: the caller's function, called as it says. `event` and its texts outlive the call. What `user`
-            // points to is the caller's, who was told that this is another thread.
+            // SAFETY: this is the caller's function, called as documented. `event` and its texts outlive the call.
+            // `user` points to data of the caller, who was told that the function runs in another thread.
             unsafe { callback(session, &raw const event, ptr::with_exposed_provenance_mut(user)) };
         })?;
         Ok(RMS_OK)
     })
 }
 
-/// The event as C sees it; its texts are kept for this thread.
+/// Returns the event as C sees it; its texts are kept for this thread.
 fn tell(telling: &Telling) -> Event {
     let kept = keep::event(&telling.nodes, &telling.text);
     Event { nodes: kept.names, n_nodes: telling.nodes.len(), text: kept.text, ..telling.event }

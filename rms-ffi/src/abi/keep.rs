@@ -1,10 +1,10 @@
-//! Texts that the caller may look at until its thread asks for the next ones.
+//! Keeps texts that the caller may read until its thread asks for the next ones.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-/// Where the texts are.
+/// Pointers to the texts.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     /// An array of names; null if there are none.
@@ -12,7 +12,8 @@ pub struct Kept {
     pub text: *const c_char,
 }
 
-/// Owns what was given out. The pointers point into the strings beside them, which do not move when this does.
+/// Owns the texts that were handed out. The pointers point into the heap buffers of the strings, which do not move with
+/// this struct.
 #[derive(Debug, Default)]
 pub struct Strings {
     names: Vec<CString>,
@@ -34,12 +35,12 @@ impl Strings {
     }
 }
 
-/// Keeps the texts of an event for this thread, in place of those before.
+/// Keeps the texts of an event for this thread, in place of the previous ones.
 pub fn event(names: &[String], text: &str) -> Kept {
     EVENT.with(|slot| replace(slot, names, text))
 }
 
-/// Keeps the nodes of a change for this thread, in place of those before.
+/// Keeps the nodes of a change for this thread, in place of the previous ones.
 pub fn change(names: &[String]) -> Kept {
     CHANGE.with(|slot| replace(slot, names, ""))
 }
@@ -50,7 +51,7 @@ fn replace(slot: &RefCell<Strings>, names: &[String], text: &str) -> Kept {
     slot.kept()
 }
 
-/// A zero within a text would end it; there is none in a name, and in a reason it says nothing.
+/// Removes NUL bytes, which would end the text early; names contain none, and in a reason they carry no meaning.
 fn c_string(text: &str) -> CString {
     let bytes = text.bytes().filter(|byte| *byte != 0).collect::<Vec<u8>>();
     CString::new(bytes).expect("the zeros were taken out")

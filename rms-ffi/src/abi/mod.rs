@@ -1,4 +1,4 @@
-//! The functions of the header, and all that follows foreign pointers; what they do is in `session`.
+//! The functions of the header, and all code that dereferences foreign pointers; the logic is in `session`.
 #![allow(unsafe_code)]
 
 mod arguments;

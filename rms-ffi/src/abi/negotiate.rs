@@ -1,4 +1,4 @@
-//! What the application says in a negotiation.
+//! The application's calls in a negotiation.
 
 use std::ffi::{c_char, c_int};
 
@@ -26,7 +26,7 @@ pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c
 pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
     guard(|| {
         let session = sessions::find(session.addr())?;
-        // First: a negotiation whose number cannot be told must not be opened.
+        // First, as a negotiation whose number cannot be written must not be opened.
         pointer::put(id, 0, "id")?;
         let opened = session.ask(arguments::terms(terms)?)?;
         pointer::put(id, number::id(opened), "id")?;

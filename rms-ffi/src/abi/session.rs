@@ -1,4 +1,4 @@
-//! Sessions: connecting, closing, and what the application holds.
+//! Sessions: connecting, closing, and the application's nodes.
 
 use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char)
     })
 }
 
-/// A name with its end; the RMS has none that are longer.
+/// Returns a name, NUL-terminated; the RMS has none that are longer.
 fn name(text: &str) -> [c_char; RMS_NAME_SIZE] {
     let mut name = [0; RMS_NAME_SIZE];
     let n_bytes = text.floor_char_boundary(RMS_NAME_SIZE - 1);

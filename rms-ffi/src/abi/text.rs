@@ -1,4 +1,4 @@
-//! Texts about the library, its errors and its numbers; these calls work everywhere, at any time.
+//! Texts about the library, its errors and its numbers; these calls work in any process and thread, at any time.
 
 use std::ffi::{c_char, c_int};
 
@@ -23,7 +23,7 @@ pub extern "C" fn rms_strerror(status: c_int) -> *const c_char {
 /// whole length without the end, so NULL and 0 ask for the length alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_last_error(buffer: *mut c_char, size: usize) -> usize {
-    // No guard: it would forget what is asked for. Nothing here can panic but for want of memory.
+    // No guard: it would overwrite the error that is requested. Nothing here can panic except on allocation failure.
     pointer::fill(buffer, size, &failure::last())
 }
 

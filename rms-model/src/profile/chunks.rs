@@ -1,9 +1,9 @@
-//! The storage of a profile's steps: in order, in chunks that know their least and most nodes.
+//! The storage of a profile's steps: in order, in chunks that record their minimum and maximum.
 //!
-//! One sorted vector is fastest while it is short; beyond some thousand steps an insertion moves too much memory, and a
-//! search reads too much of it. So the vector is cut into chunks. A search skips a chunk by its extremes, and adding to
-//! all steps of a chunk is one addition to its `lift`. A profile of up to [`MOST_STEPS`] steps is one chunk, which is a
-//! plain vector. The bench prints figures.
+//! A single sorted vector is fastest while it is short; beyond a few thousand steps an insertion moves too much memory,
+//! and a search reads too much of it. So the vector is cut into chunks. A search skips a chunk by its extremes, and
+//! adding to all steps of a chunk is one addition to its `lift`. A profile of up to [`MOST_STEPS`] steps is one chunk,
+//! which is a plain vector. The bench prints figures.
 
 use super::{Step, walked};
 use crate::time::Time;
@@ -17,9 +17,9 @@ pub(super) struct Chunks {
 
 #[derive(Debug)]
 struct Chunk {
-    /// The begin of the first step; stored beside the vector so that a search need not read the vector.
+    /// The time of the first step, stored outside the vector so that a search need not read the vector.
     first: Time,
-    /// The number to add to the nodes of every step, to `least` and to `most`.
+    /// The number to add to the nodes of every step, and to `least` and `most`.
     lift: i64,
     least: i64,
     most: i64,
@@ -35,13 +35,13 @@ pub(super) struct Place {
     step_idx: usize,
 }
 
-/// Measured best between 64 and 256: longer chunks cost more at each insertion, shorter ones make searches longer.
+/// Measured best between 64 and 256: longer chunks make each insertion dearer, shorter ones make searches longer.
 const MOST_STEPS: usize = 128;
 
-/// A chunk of fewer steps is joined with the next one if both are small.
+/// A chunk with fewer steps is merged with the next one if both are small.
 const FEW_STEPS: usize = MOST_STEPS / 8;
 
-/// Reserves room for the usual next addition: a block has two edges.
+/// Reserves room for the next addition: a block has two edges.
 impl Clone for Chunk {
     fn clone(&self) -> Chunk {
         let mut steps = Vec::with_capacity(self.steps.len() + 4);
@@ -107,7 +107,7 @@ impl Chunk {
 impl Chunks {
     pub(super) const EMPTY: Chunks = Chunks { chunks: Vec::new() };
 
-    /// Creates the chunks from steps that are in order.
+    /// Creates the chunks from ordered steps.
     pub(super) fn new(steps: Vec<Step>) -> Chunks {
         let chunks = match steps.len() {
             0 => Vec::new(),
@@ -139,7 +139,7 @@ impl Chunks {
         self.chunks.iter().flat_map(Chunk::steps)
     }
 
-    /// The steps from `place` on.
+    /// Returns the steps from `place` on.
     pub(super) fn iter_from(&self, place: Place) -> impl Iterator<Item = Step> + '_ {
         let rest = self.chunks[place.chunk_idx..].iter().flat_map(Chunk::steps);
         rest.skip(place.step_idx)
@@ -149,7 +149,7 @@ impl Chunks {
         self.chunks[place.chunk_idx].step(place.step_idx)
     }
 
-    /// Returns the last step that begins at `time` or before.
+    /// Returns the last step that begins at or before `time`.
     pub(super) fn at(&self, time: Time) -> Option<Place> {
         let chunk_idx = self.chunk_at(time)?;
         walked::note(1);
@@ -158,7 +158,7 @@ impl Chunks {
         Some(Place { chunk_idx, step_idx })
     }
 
-    /// Returns the last chunk that begins at `time` or before.
+    /// Returns the last chunk that begins at or before `time`.
     fn chunk_at(&self, time: Time) -> Option<usize> {
         self.chunks.partition_point(|chunk| chunk.first <= time).checked_sub(1)
     }
@@ -189,7 +189,7 @@ impl Chunks {
         (chunk_idx + 1 < self.chunks.len()).then_some(Place { chunk_idx: chunk_idx + 1, step_idx: 0 })
     }
 
-    /// Returns the last step from `place` on that begins before `until`; the step at `place` does.
+    /// Returns the last step from `place` on that begins before `until`; the step at `place` must.
     pub(super) fn last_before(&self, until: Time, place: Place) -> Place {
         let mut chunk_idx = place.chunk_idx;
         while self.chunks.get(chunk_idx + 1).is_some_and(|next| next.first < until) {
@@ -240,7 +240,7 @@ impl Chunks {
         None
     }
 
-    /// Returns the last step of those from `first` to `last` that has more than `limit` nodes.
+    /// Returns the last of the steps from `first` to `last` that has more than `limit` nodes.
     pub(super) fn last_above(&self, limit: i64, first: Place, last: Place) -> Option<Place> {
         let mut end_idx = last.step_idx + 1;
         for chunk_idx in (first.chunk_idx..=last.chunk_idx).rev() {
@@ -262,7 +262,7 @@ impl Chunks {
         None
     }
 
-    /// Returns the most nodes from `place` on, among the steps that begin before `until`.
+    /// Returns the maximum number of nodes from `place` on, among the steps that begin before `until`.
     pub(super) fn most(&self, place: Place, until: Time) -> i64 {
         let mut most = i64::MIN;
         let mut first_idx = place.step_idx;
@@ -286,8 +286,7 @@ impl Chunks {
         most
     }
 
-    /// Adds `nodes` to everything during `[from, until)`. Neighbours that differ stay separate, and those that have
-    /// become equal are joined.
+    /// Adds `nodes` to everything during `[from, until)`. Neighbouring steps that have become equal are merged.
     pub(super) fn add(&mut self, from: Time, until: Time, nodes: i64) {
         let first = self.cut(from);
         let last = self.cut(until);
@@ -297,17 +296,17 @@ impl Chunks {
             let end = if chunk_idx == last.chunk_idx { last.step_idx } else { chunk.steps.len() };
             chunk.add(begin..end, nodes);
         }
-        // Only the two edges can have become equal to the step before them: the steps inside changed together.
+        // Only the two edges can have become equal to the preceding step: the steps inside changed together.
         self.heal(last);
         self.heal(first);
-        // From the back, because a removal moves what is behind.
+        // From the back, because a removal moves the elements behind it.
         if last.chunk_idx != first.chunk_idx {
             self.settle(last.chunk_idx);
         }
         self.settle(first.chunk_idx);
     }
 
-    /// Makes a step begin at `time` without changing the function. The chunk may be too long until it is settled.
+    /// Makes a step begin at `time` without changing the function. The chunk may be too long until [`Chunks::settle`].
     fn cut(&mut self, time: Time) -> Place {
         let chunk_idx = match self.chunk_at(time) {
             Some(chunk_idx) => chunk_idx,
@@ -321,7 +320,8 @@ impl Chunks {
         let step_idx = chunk.steps.partition_point(|step| step.from < time);
         let begins_here = chunk.steps.get(step_idx).is_some_and(|step| step.from == time);
         if !begins_here {
-            // Nothing is before the first step of the first chunk; in the others `time` is not before the first step.
+            // Before the first step of the first chunk there are 0 nodes; in other chunks `time` is not before the
+            // first step.
             let nodes = step_idx.checked_sub(1).map_or(-chunk.lift, |before| chunk.steps[before].nodes);
             chunk.steps.insert(step_idx, Step { from: time, nodes });
             chunk.first = chunk.first.min(time);
@@ -331,18 +331,19 @@ impl Chunks {
         Place { chunk_idx, step_idx }
     }
 
-    /// Removes the step at `place` if it continues the one before.
+    /// Removes the step at `place` if it equals the preceding one.
     fn heal(&mut self, place: Place) {
         let before = self.before(place).map_or(0, |before| self.step(before).nodes);
         if self.step(place).nodes == before {
             let chunk = &mut self.chunks[place.chunk_idx];
             chunk.steps.remove(place.step_idx);
-            // Otherwise a step with as many nodes remains.
+            // Otherwise a step with as many nodes remains, so the extremes stay.
             chunk.is_stale |= place.step_idx == 0;
         }
     }
 
-    /// Summarises a changed chunk, if necessary, and splits, joins or removes it according to its length.
+    /// Recomputes the extremes of a changed chunk if necessary, and splits, merges or removes it according to its
+    /// length.
     fn settle(&mut self, chunk_idx: usize) {
         let n_steps = self.chunks[chunk_idx].steps.len();
         if n_steps == 0 {
@@ -406,7 +407,7 @@ mod tests {
             }
             assert!(before.is_none_or(|last| last.nodes == 0));
         };
-        // Teeth, from the middle outwards, then one block over all, which lifts whole chunks.
+        // A comb, built from the middle outwards, then one block over all of it, which lifts whole chunks.
         for tooth in 0..500 {
             let at = if tooth % 2 == 0 { 1000 + tooth } else { 1000 - tooth };
             chunks.add(from(2 * at), from(2 * at + 1), 1 + tooth % 3);

@@ -6,8 +6,8 @@ use super::{Builder, Profile, Step};
 use crate::time::Time;
 
 impl Profile {
-    /// Returns at each instant the nodes of this profile, or those of `other` beyond `spare`, whichever is more: the
-    /// occupation of some nodes, if `other` is that of all nodes, `spare` of which are not among these.
+    /// Returns at each instant the nodes of this profile or those of `other` beyond `spare`, whichever is more. This is
+    /// the occupation of some nodes, if `other` is that of all nodes and `spare` nodes are not among the former.
     pub fn or_beyond(&self, other: &Profile, spare: i64) -> Profile {
         merged(self, other, |own, others| own.max(others - spare.max(0)))
     }
@@ -41,7 +41,7 @@ impl Sub for &Profile {
     }
 }
 
-/// Walks over the steps of both functions once.
+/// Walks over the steps of both functions once, combining their values.
 fn merged(left: &Profile, right: &Profile, combine: impl Fn(i64, i64) -> i64) -> Profile {
     let mut builder = Builder::default();
     let (mut lefts, mut rights) = (left.steps().peekable(), right.steps().peekable());

@@ -1,13 +1,13 @@
-//! Holds every operation against a profile as an array of instants, which cannot be wrong in an interesting way.
+//! Checks every operation against a trivial model: a profile as an array of instants.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Instants of the model; blocks lie within them.
+/// Instants of the model; all blocks lie within them.
 const N_SLOTS: usize = 400;
 
-/// What one slot and one node of the model are in a profile: beyond 32 bits in some cases.
+/// The size of a slot and of a node of the model in a profile: beyond 32 bits in some cases.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     origin: i64,
@@ -58,7 +58,7 @@ fn scales() -> impl Strategy<Value = Scale> {
     prop_oneof![Just(SMALL), Just(Scale { origin: 1_800_000_000_123, ..SMALL }), Just(big)]
 }
 
-/// Blocks of all lengths; enough short ones at times that a profile takes several chunks.
+/// Generates blocks of all lengths, often enough short ones that a profile has several chunks.
 fn blocks() -> impl Strategy<Value = Vec<(usize, usize, i64)>> {
     let long = (0..N_SLOTS - 1, 0..N_SLOTS, -2_i64..9);
     let short = (0..N_SLOTS - 4, 0..3_usize, 1_i64..4).prop_map(|(from, n, nodes)| (from, from + n, nodes));

@@ -1,8 +1,8 @@
 //! Counts the steps that walks over profiles read (001, §6.1: basic operations); does nothing without the feature.
 //!
-//! A step counts when it is read in turn, added to, or written into a new profile. A step that is found by binary
-//! search, and a chunk that is skipped by its extremes, count as one. The count is per thread, is only read by
-//! experiments, and decides nothing.
+//! A step counts when it is read in sequence, added to, or written into a new profile. A step that is found by binary
+//! search, and a chunk that is skipped by its extremes, count as one. The count is per thread, only experiments read
+//! it, and nothing depends on it.
 
 #[cfg(feature = "count-steps")]
 use std::cell::Cell;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The setting `queue_depth` (001, §5.4).
 ///
-/// It is stored as a number: 0 for all applications, and the largest number for `auto`, which older programs take for
-/// all as well.
+/// It is stored as a number: 0 for all applications, and the largest number for `auto`, which older programs also read
+/// as all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u32", into = "u32")]
 pub enum Depth {
@@ -23,7 +23,7 @@ pub enum Depth {
 pub struct NoDepth;
 
 impl Depth {
-    /// The depth with which the server begins if it chooses the depth.
+    /// The initial depth if the server chooses the depth.
     pub const BEGINNING: u32 = 1000;
 }
 

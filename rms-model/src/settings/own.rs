@@ -1,4 +1,4 @@
-//! Values of a setting for single clusters or users, beside the general one.
+//! Values of a setting for single clusters or users, which override the general one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::values::Wrong;
 #[serde(transparent)]
 pub struct Own<T>(BTreeMap<String, T>);
 
-/// The cluster or user of a setting with a name behind an `@`.
+/// The cluster or user of a setting with a name after an `@`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
     Cluster(&'a str),
@@ -35,7 +35,7 @@ pub(super) struct OwnRow {
     pub(super) forget: fn(&mut Settings, &str),
 }
 
-/// The value that makes the general setting apply to a cluster or user again.
+/// The value that restores the general setting for a cluster or user.
 pub const AS_OTHERS: &str = "default";
 
 impl<T> Own<T> {
@@ -44,7 +44,7 @@ impl<T> Own<T> {
         self.0.get(name)
     }
 
-    /// Returns whether none has its own value.
+    /// Returns whether no cluster or user has its own value.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -57,7 +57,7 @@ impl<T> Own<T> {
         self.0.remove(name);
     }
 
-    /// Lists those with their own values.
+    /// Lists the clusters or users with their own values.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! All settings: a row for each, with its name, the form of its values, and whether clusters or users may have their
+//! All settings: a row for each, with its name, the format of its values, and whether clusters or users may have their
 //! own.
 
 use super::Settings;

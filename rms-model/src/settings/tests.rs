@@ -1,4 +1,4 @@
-//! What settings read, print and refuse.
+//! Tests what settings parse, print and refuse.
 
 use super::*;
 
@@ -125,7 +125,7 @@ fn a_bad_value_changes_nothing_and_says_what_is_expected() {
     assert_eq!(settings, Settings::default());
 }
 
-/// As a number, which programs that know no `auto` read.
+/// `auto` is stored as a number, so that older programs can read it.
 #[test]
 fn a_depth_is_a_number_or_auto() {
     let mut settings = Settings::default();

@@ -30,7 +30,7 @@ pub(super) enum Wrong {
 /// The word for no limit.
 const NONE: &str = "none";
 
-/// Passes add a few of these to times, so none may come near the end of time.
+/// Passes add a few of these to times, so none may come close to the maximum time.
 pub(super) const SPAN: Form<Span> = Form { print: Span::to_string, read: span };
 /// A time longer than zero.
 pub(super) const WALL: Form<Span> = Form { print: Span::to_string, read: wall };
@@ -68,10 +68,10 @@ pub(super) const VIEW_SHARE: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=100, "a whole number of percent from 1 to 100") };
 pub(super) const JOBS: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=u32::MAX, "a whole number of at least 1") };
-/// The number of mates; small, because all combinations are tried.
+/// The number of mates; kept small, because all combinations are tried.
 pub(super) const MATES: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 1..=8, "a whole number from 1 to 8") };
-/// The number of sharers, each of which has a part of what the one before it has.
+/// The number of sharers, each of which has a part of what its predecessor has.
 pub(super) const SHARERS: Form<u32> =
     Form { print: u32::to_string, read: |text| number(text, 2..=8, "a whole number from 2 to 8") };
 pub(super) const DEPTH: Form<Depth> =
@@ -88,7 +88,7 @@ pub(super) const MAX_SLOWDOWN: Form<MaxSlowdown> = Form {
     print: MaxSlowdown::to_string,
     read: |text| parsed(text, "a number like 10 or 2.5, infinite, average, mean, median or p70"),
 };
-/// A factor below 1: a job that lends everything would stop.
+/// A factor below 1: a job that lent everything would stop.
 pub(super) const FACTOR: Form<Ratio> = Form {
     print: Ratio::to_string,
     read: |text| {
@@ -105,7 +105,7 @@ pub(super) const LICENCES: Form<Devices> = Form {
     print: |licences| if licences.is_empty() { NONE.to_owned() } else { licences.to_string() },
     read: |text| {
         let parsed = if text == NONE { Ok(Devices::default()) } else { text.parse() };
-        // A name that looks like a type is a wrong count.
+        // A name with a colon is a wrong count.
         let parsed = parsed.ok().filter(|all: &Devices| all.iter().all(|(name, _)| !name.contains(':')));
         let mut names: Vec<&str> = text.split(',').map(|part| part.split(':').next().unwrap_or(part)).collect();
         names.sort_unstable();

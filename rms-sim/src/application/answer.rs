@@ -21,7 +21,7 @@ pub(super) fn answer(manner: &Manner, dialogue: &Dialogue) -> Option<Action> {
 fn to_one(manner: &Manner, theirs: &Template, item: &Item, mine: Option<&Item>) -> Action {
     let direction = theirs.direction();
     let Some(quantity) = usable(manner, direction, item) else { return Action::Reject(Reason::Declined) };
-    // No end takes back a concession.
+    // No end may withdraw a concession.
     let quantity = match (direction, mine) {
         (Direction::Grow, Some(mine)) => quantity.min(mine.quantity),
         (Direction::Shrink, Some(mine)) => quantity.max(mine.quantity),

@@ -11,7 +11,7 @@ use rms_model::{ClusterId, JobId, NodeId, Run, Span};
 
 use crate::dice::Dice;
 
-/// Makes a message that must not be believed. `said` are its real messages, `opened` is the number of the last
+/// Returns a message that must not be believed. `said` are its real messages, `opened` is the number of the last
 /// negotiation that it opened.
 pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], opened: u32) -> Message {
     let foreign = NegotiationId { initiator: side(dice), number: dice.number(0, opened + 40) };
@@ -40,7 +40,7 @@ pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], o
     }
 }
 
-/// Makes an invalid opening: for more than there is, of a cluster that does not exist, of another job, or by the
+/// Returns an invalid opening: for more than there is, of a cluster that does not exist, of another job, or by the
 /// server.
 fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Statement {
     let (job, run) = match dice.number(0, 3) {
@@ -67,7 +67,7 @@ fn proposal(dice: &mut Dice, (job, run): (JobId, Run), id: NegotiationId) -> Sta
     let template = Template::of_one(Parties { job, run, initiator: id.initiator }, direction, item);
     match template {
         Ok(template) => Statement::Propose { round: round(dice).max(1), template, valid_for: Span::from_mins(5) },
-        // Too wrong even for a lie.
+        // Invalid even as a forged message.
         Err(_) => Statement::Accept { round: 1 },
     }
 }

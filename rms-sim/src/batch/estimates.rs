@@ -90,7 +90,7 @@ impl Estimates {
         }
     }
 
-    /// Notes that a running job is planned to end at `end`.
+    /// Records that a running job is planned to end at `end`.
     pub(super) fn expect(&mut self, job_idx: usize, (job, run): (JobId, Run), end: Time) {
         if self.low.contains_key(&job_idx) {
             self.over.push(Reverse((end, job, run)));
@@ -109,7 +109,7 @@ impl Estimates {
     }
 
     /// Returns by how much the planned time is raised. The request is the limit of estimates, but a job that has fewer
-    /// cores than it asked for may take longer.
+    /// cores than it requested may take longer.
     pub(super) fn raise(&mut self, job_idx: usize) -> Span {
         let low = self.low.get_mut(&job_idx).expect("only jobs with an estimate below their request are raised");
         let step = Span::from_secs(60 * STEPS[low.n_raised.min(STEPS.len() - 1)]);

@@ -115,7 +115,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
     for (cluster, count) in record.request.nodes.iter().filter(|(_, count)| **count > 0) {
         nodes.insert(state.clusters().get(cluster)?.clone(), *count);
     }
-    // For an application whose nodes change, only the most that it asked for is recorded; how many nodes it had of
+    // For an application whose nodes change, only the most that it requested is recorded; how many nodes it had of
     // which of several clusters is not.
     let n_asked = nodes.values().sum::<u32>().max(1);
     if let (Some(held), 1) = (held, nodes.len()) {
@@ -278,7 +278,7 @@ mod tests {
             // It had 4 nodes for 10 s and one for 30 s: 1.75 on average.
             JobRecord { evolution: Some(held), ..record(state, 5, 4, Some(20), 60) },
             JobRecord { run: Run(2), ..record(state, 6, 1, Some(60), 70) },
-            // It was given more time than it had asked for.
+            // It was given more time than it had requested.
             record(state, 7, 1, Some(70), 270),
             JobRecord { outcome: Outcome::WallTime, ..record(state, 8, 1, Some(70), 175) },
             record(state, 9, 400, Some(80), 90),

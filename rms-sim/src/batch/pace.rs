@@ -12,7 +12,7 @@ pub(super) struct Pace {
     left: u64,
     rate: u64,
     since: Time,
-    /// The cores that it asked for, and those that it has.
+    /// The cores that it requested, and those that it has.
     n_asked: u64,
     n_cores: u64,
     /// Core-milliseconds used until `since`.

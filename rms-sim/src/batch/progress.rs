@@ -22,7 +22,7 @@ pub(super) struct Progress {
     /// The work left, in milliseconds times thousandths of the speed of one node.
     left: i128,
     speed: i128,
-    /// When it starts, or started, to work with its present nodes.
+    /// When it starts, or started, to work with its current nodes.
     since: Time,
     started: Time,
     n_nodes: u32,

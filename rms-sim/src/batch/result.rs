@@ -9,7 +9,7 @@ pub struct Finished {
     pub submitted: Time,
     pub started: Time,
     pub ended: Time,
-    /// How long it would have run with all that it asked for.
+    /// How long it would have run with all that it requested.
     pub alone: Span,
     /// The number of nodes with which it started.
     pub n_nodes: u32,
@@ -36,7 +36,7 @@ impl Finished {
         self.ended.since(self.submitted)
     }
 
-    /// Returns the response time over the run time with all that it asked for (004, §4).
+    /// Returns the response time over the run time with all that it requested (004, §4).
     pub fn slowdown(&self) -> f64 {
         self.response().as_secs_f64() / self.alone.as_secs_f64().max(0.001)
     }

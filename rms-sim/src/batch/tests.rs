@@ -16,7 +16,7 @@ use super::*;
 use crate::Dice;
 use crate::workload::swf::TraceJob;
 
-/// The times in seconds and the nodes of one job.
+/// The times, in seconds, and the nodes of one job.
 #[derive(Clone, Copy, Debug)]
 struct Small {
     submit: i64,
@@ -150,7 +150,7 @@ impl BareScheduler {
         (at, n_free)
     }
 
-    /// Returns the first second at which a job fits beside the running jobs and the reservations of others.
+    /// Returns the first second at which a job fits in addition to the running jobs and the reservations of others.
     fn first_fit(&self, wanted: usize) -> i64 {
         let Small { n_nodes, wall, .. } = self.load.jobs[wanted];
         let reserved = self.reserved.iter().enumerate().filter(|(job, _)| *job != wanted);

@@ -20,14 +20,14 @@ impl TraceJobs {
         TraceJobs { jobs, allocation: Allocation::Nodes }
     }
 
-    /// Makes each job ask for its processors as tasks of one CPU, equally many on each of as few nodes as have room for
+    /// Makes each job request its processors as tasks of one CPU, equally many on each of as few nodes as have room for
     /// them.
     #[must_use]
     pub fn allocated_by(self, allocation: Allocation) -> TraceJobs {
         TraceJobs { allocation, ..self }
     }
 
-    /// The jobs as they were given.
+    /// Returns the jobs as given.
     pub fn jobs(&self) -> &[TraceJob] {
         &self.jobs
     }

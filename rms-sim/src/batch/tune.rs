@@ -100,7 +100,7 @@ pub struct Tuned {
     pub resamples: u64,
     pub seed: u64,
     pub block_s: f64,
-    /// How many blocks of the past have submitted jobs.
+    /// The number of blocks of the past with submitted jobs.
     pub blocks: usize,
 }
 
@@ -156,7 +156,7 @@ impl<'a, W: Workload> Study<'a, W> {
     }
 
     /// # Errors
-    /// As those of a run.
+    /// Those of the run.
     pub fn run(&self, trial: &Trial) -> Result<Figures, BatchError> {
         let (fair_start, resched_timer) = self.pairs[trial.pair_idx];
         let mut tried = self.settings.clone();

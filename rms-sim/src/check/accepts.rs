@@ -76,7 +76,7 @@ impl Accepts {
     fn may_end(&self, ending: Ending, why: Option<Reason>, from: Phase) -> bool {
         let was_agreed = matches!(from, Phase::Accepted | Phase::Committing);
         match (ending, why) {
-            // The application rejected it, or its time was over.
+            // The application rejected it, or its deadline passed.
             (Ending::Rejected | Ending::Expired, _) if !was_agreed => true,
             (_, Some(Reason::Administrator | Reason::Stopping)) => true,
             // The trouble may have begun long before, and be noticed only now.

@@ -13,8 +13,8 @@ use super::{Rule, Violation};
 pub(super) struct Agreement {
     runs: BTreeMap<JobId, Run>,
     ends: BTreeMap<(JobId, Run, NegotiationId), Dialogue>,
-    /// Negotiations that somebody requested for the application: what its process says under the same number is another
-    /// one.
+    /// Negotiations that another party requested for the application; a negotiation of its process with the same number
+    /// is a different one.
     asked: BTreeSet<(JobId, Run, NegotiationId)>,
 }
 
@@ -49,8 +49,8 @@ impl Agreement {
         };
         let key = (job, run, change.id);
         let Some(rms) = self.ends.get(&key).filter(|_| !self.asked.contains(&key)) else {
-            // About a negotiation that it never heard of, or has lost, the server can only answer that it is unknown,
-            // or repeat the application's statement.
+            // If the server never received a negotiation, or has lost it, it can only answer that it is unknown, or
+            // repeat the application's statement.
             let is_given_up = matches!(application.phase(), Phase::Ended(_));
             return if is_given_up { Ok(()) } else { wrong("and the server knows nothing of it".to_owned()) };
         };

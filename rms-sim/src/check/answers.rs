@@ -7,7 +7,7 @@ use rms_core::server_loop::{Denial, Outbound};
 
 use super::{Rule, Violation};
 
-/// The calls to the present server that were not answered.
+/// The calls to the current server that were not answered.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     waiting: BTreeSet<Ticket>,
@@ -23,7 +23,7 @@ impl Answers {
         self.waiting.clear();
     }
 
-    /// Checks a message of the server; `is_behind` while something has come about that is not durable.
+    /// Checks a message of the server; `is_behind` while some facts are not durable yet.
     pub(super) fn leaves(&mut self, outbound: &Outbound, is_behind: bool) -> Result<(), Violation> {
         let (ticket, denial) = match outbound {
             Outbound::Answer { ticket, answer } => (Some(*ticket), answer.as_ref().err()),

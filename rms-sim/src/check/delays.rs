@@ -1,5 +1,5 @@
-//! Nodes that are kept for a growth delay the start of no waiting job by more than the tolerance: planned anew with and
-//! without them, from the facts alone.
+//! Nodes that are kept for a growth delay the start of no waiting job by more than the tolerance: planned again with
+//! and without them, from the facts alone.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{Rule, Violation};
 pub(super) struct Delays {
     replay: Replay,
     now: Time,
-    /// Whether facts were written later than they came about: the time at which they were planned is not known.
+    /// Whether facts were written later than they were decided: the time at which they were planned is not known.
     is_late: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What was told to others is durable: acknowledged jobs and results are kept, and `restore(journal)` equals the state.
+//! What others were told is durable: acknowledged jobs and results are kept, and `restore(journal)` equals the state.
 
 use std::collections::BTreeSet;
 

@@ -19,7 +19,7 @@ fn are_apart(one: &Part, other: &Part) -> bool {
 /// Which job holds which node since when, and until when its ghost must keep it.
 #[derive(Debug)]
 pub(super) struct Ghosts {
-    /// The present settings.
+    /// The current settings.
     settings: Settings,
     clusters: BTreeMap<ClusterId, String>,
     /// Which cluster a node belongs to.
@@ -28,7 +28,7 @@ pub(super) struct Ghosts {
     kept: BTreeMap<(NodeId, JobId), (Part, Time)>,
     /// The cores of shared nodes that jobs hold.
     parts: BTreeMap<(NodeId, JobId), Indices>,
-    /// The nodes of present ghosts, by job.
+    /// The nodes of current ghosts, by job.
     ghosts: BTreeMap<JobId, Vec<NodeId>>,
     /// Nodes that are kept for negotiations.
     promised: BTreeMap<(JobId, NegotiationId), Vec<NodeId>>,

@@ -1,4 +1,4 @@
-//! Exactly what is offered is held, and only once: computed anew from the stored dialogues (002, and
+//! Exactly what is offered is held, and only once: recomputed from the stored dialogues (002, and
 //! `docs/negotiation.md`: the server holds what it offers).
 
 use std::collections::BTreeMap;

@@ -11,7 +11,8 @@ use super::{Rule, Violation};
 pub(super) struct Losses {
     /// The minimum that each application has declared itself.
     declared: BTreeMap<JobId, u32>,
-    /// What ended before its node was freed: a node that was lost on its way to a job is not a loss of the job.
+    /// Executions that ended on a node before it was freed: a node that was lost on its way to a job is not a loss of
+    /// the job.
     ended: BTreeSet<(JobId, NodeId)>,
 }
 

@@ -82,7 +82,7 @@ pub enum Rule {
     Answers,
     /// [`State::check`].
     State,
-    /// The core asks for the same instant again and again.
+    /// The core schedules the same instant again and again.
     Spin,
 }
 
@@ -163,7 +163,7 @@ impl Checks {
         }
     }
 
-    /// Notes that a node's agent has ordered processes.
+    /// Records that a node's agent has ordered processes.
     pub(crate) fn starting(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ impl Checks {
         self.runs.starting(now, node, wanted)
     }
 
-    /// Notes that a node's agent has removed what it kept of a job.
+    /// Records that a node's agent has removed what it kept of a job.
     pub(crate) fn forgotten(
         &mut self,
         node: &str,
@@ -191,7 +191,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Notes that processes on a node have really ended, whether or not that was reported.
+    /// Records that processes on a node have really ended, whether or not that was reported.
     pub(crate) fn ended(&mut self, node: &str, report: &JobReport) {
         match &report.status {
             JobStatus::Ended { exit, .. } => self.truth.ended(node, report.job, report.run, exit.clone()),
@@ -199,13 +199,13 @@ impl Checks {
         }
     }
 
-    /// Notes that the machine went down under the processes.
+    /// Records that the machine went down under the processes.
     pub(crate) fn vanished(&mut self, node: &str, job: JobId, run: Run) {
         let reason = "the node was restarted".to_owned();
         self.truth.ended(node, job, run, NodeExit::Vanished { reason });
     }
 
-    /// Notes that the server was started, or cannot write: what is due now is late.
+    /// Records that the server was started, or cannot write: what is due now is late.
     pub(crate) fn hindered(&mut self, now: Time) {
         self.stages.hindered(now);
         self.ghosts.restarted();
@@ -221,12 +221,12 @@ impl Checks {
         self.agreement.ends_agree(execution, change, application)
     }
 
-    /// Sets when the following facts were written, and whether some of them had come about before.
+    /// Sets when the following facts were written, and whether some of them were decided earlier.
     pub(crate) fn at(&mut self, now: Time, is_late: bool) {
         self.delays.at(now, is_late);
     }
 
-    /// Notes a call that waits for an answer of the present server.
+    /// Records a call that waits for an answer of the current server.
     pub(crate) fn asked(&mut self, ticket: Ticket) {
         self.answers.asked(ticket);
     }
@@ -235,7 +235,7 @@ impl Checks {
         self.answers.server_died();
     }
 
-    /// Checks a message of the server; `is_behind` while something has come about that is not durable.
+    /// Checks a message of the server; `is_behind` while some facts are not durable yet.
     pub(crate) fn leaves(&mut self, outbound: &Outbound, is_behind: bool) -> Result<(), Violation> {
         self.answers.leaves(outbound, is_behind)
     }
@@ -249,12 +249,12 @@ impl Checks {
         self.truth.cancel_ordered(job);
     }
 
-    /// Notes that a launcher has reported that it is done, whether or not it was received.
+    /// Records that a launcher has reported that it is done, whether or not that was received.
     pub(crate) fn finish_said(&mut self, job: JobId, code: i32) {
         self.truth.finish_said(job, code);
     }
 
-    /// Notes that the launcher of this application breaks the rules.
+    /// Records that the launcher of this application breaks the rules.
     pub(crate) fn breaks_rules(&mut self, job: JobId) {
         self.truth.breaks_rules(job);
     }
@@ -286,7 +286,7 @@ impl Checks {
     }
 }
 
-/// Returns whether the processes ended by themselves.
+/// Returns whether the processes ended on their own.
 fn is_natural(exit: &NodeExit) -> bool {
     match exit {
         NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. } | NodeExit::OutOfMemory => true,

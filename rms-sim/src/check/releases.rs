@@ -1,5 +1,5 @@
-//! Nodes that were given back are free only when their processes are gone, and they do go: processes that stay are
-//! killed.
+//! Nodes that were given back become free only when their processes have ended, and they do end: processes that stay
+//! are killed.
 
 use rms_core::{Fact, State};
 use rms_model::{JobId, NodeId, Span, Time};
@@ -26,8 +26,8 @@ pub(super) fn are_clear(fact: &Fact, state: &State, nodes: &[ModelNode]) -> Resu
     Ok(())
 }
 
-/// Checks when nothing breaks any more that no job stays on nodes that it was asked to leave, or has left, for longer
-/// than the settings allow.
+/// Checks, after the last fault, that no job stays on nodes that it was asked to leave, or has left, for longer than
+/// the settings allow.
 pub(crate) fn nobody_overstays(state: &State, now: Time) -> Result<(), Violation> {
     let settings = state.settings();
     for (job, entry) in state.jobs() {

@@ -12,7 +12,7 @@ use super::{Rule, Violation};
 #[derive(Debug, Default)]
 pub(super) struct SizesAgreed {
     limits: BTreeMap<JobId, Declared>,
-    /// The number of nodes in all clusters after the checked facts: the state may be further.
+    /// The number of nodes in all clusters after the checked facts; the state may be ahead of them.
     n_nodes: BTreeMap<JobId, u64>,
 }
 
@@ -48,7 +48,7 @@ impl SizesAgreed {
             }
             Fact::DialogueChanged { job, at, dialogue, .. } => {
                 let negotiations = then.jobs().get(job).and_then(|entry| entry.negotiations.as_deref());
-                // What was lent is demanded back when its time is over, whatever the application wants to keep.
+                // A loan is recalled at its deadline, whatever the application wants to keep.
                 if !negotiations.is_some_and(|negotiations| negotiations.loans.iter().any(|loan| loan.until <= *at)) {
                     self.offered(*job, dialogue)?;
                 }

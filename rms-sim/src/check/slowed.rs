@@ -34,7 +34,7 @@ impl Slowed {
         Ok(())
     }
 
-    /// Checks the processes, not the state. A job that may change its size gives cores back of its own accord.
+    /// Checks the processes, not the state. A job that may change its size gives cores back voluntarily.
     pub(super) fn keeps_cores(&self, state: &State, nodes: &[ModelNode]) -> Result<(), Violation> {
         for node in nodes {
             let Some((id, known)) = state.nodes().iter().find(|(_, known)| known.name == node.name) else { continue };

@@ -1,4 +1,4 @@
-//! A job that asked for contiguous nodes starts on such nodes (004, §3.2.4).
+//! A job that requested contiguous nodes starts on such nodes (004, §3.2.4).
 
 use rms_core::{Fact, State};
 

@@ -1,4 +1,4 @@
-//! Views converge: once nothing happens, each launcher's view is that of the plan (001, §4.1 and §5.3.2).
+//! Views converge: once the system is idle, each launcher's view is that of the plan (001, §4.1 and §5.3.2).
 
 use rms_api::subscription::LauncherView;
 use rms_core::plan::Scope;
@@ -9,14 +9,14 @@ use rms_model::{ClusterId, JobId, Profile, Time, View};
 
 use super::{Rule, Violation};
 
-/// Compares views, as launchers have assembled them from changes, with those of a plan made from the beginning. Returns
-/// how many it compared.
+/// Compares the views that launchers have assembled from changes with those of a plan made from scratch. Returns how
+/// many were compared.
 pub(crate) fn held_as_planned<'v>(
     state: &State,
     now: Time,
     held: impl Iterator<Item = (JobId, &'v LauncherView)>,
 ) -> Result<usize, Violation> {
-    // A job that is ended for its wall time is shown until a little after now, at any time; so are nodes that an
+    // A job that is ended for its wall time is shown until a little after now, whenever that is; so are nodes that an
     // evolving application is leaving, and a late stage is shown from now on.
     let is_overdue = |started: &Started| {
         let evolved = started.evolved.as_ref();
@@ -41,7 +41,7 @@ pub(crate) fn held_as_planned<'v>(
     Ok(n_held)
 }
 
-/// Returns what is busy of the shown nodes, if `n_hidden` other nodes take what they can.
+/// Returns the occupation of the shown nodes if `n_hidden` other nodes take as much of it as they can.
 fn beyond(busy: &Profile, n_hidden: i64) -> Profile {
     let steps: Vec<_> = busy.steps().collect();
     let ends = steps.iter().skip(1).map(|step| step.from).chain([Time::NEVER]);

@@ -85,7 +85,7 @@ impl Cirne {
     }
 
     /// # Errors
-    /// A parameter that the model does not have.
+    /// The model does not support a parameter.
     pub fn generate(&self) -> Result<Trace, CirneError> {
         let (slope, intercept) = self.sizes()?;
         self.check()?;
@@ -207,7 +207,7 @@ impl Arrivals {
         self.coefficients().iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
     }
 
-    /// Highest power first.
+    /// Returns the coefficients, highest power first.
     fn coefficients(self) -> &'static [f64; 14] {
         match self {
             Arrivals::Anl => &ANL,

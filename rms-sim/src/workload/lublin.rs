@@ -58,7 +58,7 @@ const SECS_PER_BUCKET: f64 = 1800.0;
 
 impl Lublin {
     /// # Errors
-    /// A machine that is too small, or too many jobs.
+    /// The machine is too small, or there are too many jobs.
     pub fn generate(&self) -> Result<Trace, LublinError> {
         if self.n_procs < 8 {
             return Err(LublinError::TooSmall { n_procs: self.n_procs });
@@ -127,17 +127,17 @@ fn below(most: f64, mut draw: impl FnMut() -> f64) -> f64 {
     }
 }
 
-/// Advances through the days; a gap is paid for in points, of which a half-hour takes more the busier it is.
+/// Advances through the days. A gap is a number of points, of which a half-hour consumes more the busier it is.
 struct Clock {
     weights: [f64; N_BUCKETS],
     bucket: usize,
-    /// Points that are spent in the current half-hour.
+    /// Points spent in the current half-hour.
     spent: f64,
     bucket_began: f64,
 }
 
 impl Clock {
-    /// Starts at midnight.
+    /// Creates a clock at midnight.
     fn new() -> Clock {
         let mut weights = [0.0; N_BUCKETS];
         for hour in FIRST_BUCKET..FIRST_BUCKET + N_BUCKETS {

@@ -83,7 +83,7 @@ impl Default for Record {
 
 impl Trace {
     /// # Errors
-    /// A line that cannot be read or is not a record, with what was expected.
+    /// A line cannot be read or is not a record; says what was expected.
     pub fn read(input: impl io::BufRead) -> Result<Trace, SwfError> {
         read::trace(input)
     }
@@ -91,7 +91,7 @@ impl Trace {
     /// Reads the jobs of a trace, record by record, without keeping the records.
     ///
     /// # Errors
-    /// As [`Trace::read`].
+    /// Those of [`Trace::read`].
     pub fn read_clean(input: impl io::BufRead, cleaning: &Cleaning) -> Result<Cleaned, SwfError> {
         let mut cleaner = clean::Cleaner::new(cleaning);
         read::lines(input, |_| {}, |record| cleaner.take(&record))?;
@@ -99,7 +99,7 @@ impl Trace {
     }
 
     /// # Errors
-    /// As those of the writer.
+    /// Those of the writer.
     pub fn write(&self, mut output: impl Write) -> io::Result<()> {
         for line in &self.header {
             writeln!(output, ";{space}{line}", space = if line.is_empty() { "" } else { " " })?;

@@ -58,7 +58,7 @@ pub(crate) enum AppEvent {
         epoch: u64,
         told: Box<Told>,
     },
-    /// Its processes on these nodes end by themselves.
+    /// Its processes on these nodes end on their own.
     Clears {
         nodes: BTreeSet<NodeId>,
     },
@@ -67,7 +67,7 @@ pub(crate) enum AppEvent {
 impl World {
     /// Handles that the first process of a job is up: if the job has a negotiator, it starts.
     pub(super) fn application_starts(&mut self, node: usize, (job, run): Execution) {
-        // A supervisor reports that it runs also when its processes have got other cores.
+        // A supervisor reports the start also when the cores of its processes have changed.
         if self.applications.processes.contains_key(&(job, run)) {
             return;
         }
@@ -305,7 +305,7 @@ impl World {
 }
 
 impl World {
-    /// Notes an accept of an offer that stands and has not lapsed: it must be agreed after the next step.
+    /// Records an accept of an offer that stands and has not lapsed: it must be agreed after the next step.
     fn note_accept(&mut self, (job, run): Execution, call: &NegotiatorCall) {
         let NegotiatorCall::Say(message) = call else { return };
         let Some(Statement::Accept { round }) = &message.statement else { return };
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// Checks after a change of the application's ends that the server's ends agree.
+    /// Checks, after a change of the application's ends, that the server's ends agree.
     fn check_agreement(&self, who: Execution, changes: &[Change]) -> Result<(), Violation> {
         let Some(model) = self.application(who) else { return Ok(()) };
         for change in changes {

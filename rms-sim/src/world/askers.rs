@@ -31,7 +31,7 @@ impl World {
         ticket
     }
 
-    /// Makes the agent of a rank that has called for more processes request a change.
+    /// Makes the agent of a rank that requested more processes request a change.
     pub fn agent_asks(&mut self, (job, run): Execution, node: &str, ask: Ask) -> Ticket {
         self.n_tickets += 1;
         let ticket = Ticket(self.n_tickets);
@@ -48,7 +48,7 @@ impl World {
         !self.askers.asks.contains_key(&ticket)
     }
 
-    /// Notes a request that must be answered. Without a server, it is lost.
+    /// Records a request that must be answered. Without a server, it is lost.
     fn expects_answer(&mut self, ticket: Ticket, job: JobId, ask: Ask) {
         if self.server.is_some() {
             self.askers.asks.insert(ticket, (job, ask));
@@ -65,7 +65,7 @@ impl World {
         self.askers.n_answered
     }
 
-    /// Checks when every job has ended that all requests were answered, and that no negotiator is left.
+    /// Checks, once every job has ended, that all requests were answered and no negotiator is left.
     pub(crate) fn check_nobody_waits(&self) -> Result<(), Violation> {
         if let Some((job, ask)) = self.askers.asks.values().next() {
             return Err(Rule::Ends.broken(format!("who asked for job {job} waits for ever: {ask:?}")));
@@ -92,12 +92,12 @@ impl World {
         Ok(())
     }
 
-    /// Notes that a request will get no answer.
+    /// Records that a request will get no answer.
     pub(super) fn ask_is_lost(&mut self, ticket: Ticket) {
         self.askers.asks.remove(&ticket);
     }
 
-    /// Notes that a dead server will not answer the open requests.
+    /// Records that a dead server will not answer the open requests.
     pub(super) fn asks_are_lost(&mut self) {
         self.askers.asks.clear();
     }

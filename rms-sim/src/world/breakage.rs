@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Kills the server's process: what was handled and is not durable is forgotten, and every link is dead.
+    /// Kills the server's process: what is not durable is forgotten, and every link is dead.
     pub(crate) fn server_dies(&mut self) -> Result<(), Violation> {
         let Some(server) = self.server.take() else { return Ok(()) };
         // What was being written may be on the disk.

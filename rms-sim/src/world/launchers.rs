@@ -17,7 +17,7 @@ use crate::trace::short_told;
 #[derive(Debug, Default)]
 pub(crate) struct Launchers {
     pub(super) all: Vec<ModelLauncher>,
-    /// The launchers' ends: the number of the present connection, if there is one.
+    /// The launchers' ends: the number of the current connection, if there is one.
     lines: Vec<Line>,
     calls: BTreeMap<Ticket, (usize, u64)>,
 }
@@ -32,7 +32,7 @@ struct Line {
 }
 
 impl World {
-    /// Adds a launcher to the world. Its program is registered, should it launch one.
+    /// Adds a launcher to the world. Its program is registered in case it launches one.
     pub fn launcher(&mut self, manner: Manner, program: Program) -> usize {
         let name = format!("model{}", self.programs.len());
         self.programs.insert(name.clone(), program);

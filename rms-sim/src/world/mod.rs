@@ -54,7 +54,7 @@ pub struct World {
     /// The accepts of standing proposals that the server's next step handles.
     accepted: Vec<Accepted>,
     pub(crate) programs: BTreeMap<String, Program>,
-    /// The point at which the server dies at its next step, and the time after which it is started again by itself.
+    /// The point at which the server dies in its next step, and the time after which it is restarted automatically.
     pub(crate) crash: Option<(CrashPoint, Option<Span>)>,
     /// A fault that waits for a phase of a negotiation.
     pub(crate) ambush: Option<PhaseFault>,
@@ -73,7 +73,7 @@ pub struct World {
     /// When the facts were written that the checkers have not seen.
     written: VecDeque<Written>,
     n_turns: u64,
-    /// The time of a pass for each application that it considered, as it is told to the server.
+    /// The time of a pass for each application that it considered, as reported to the server.
     walk_cost: Option<Duration>,
     snapshot: fn(&State) -> State,
 }
@@ -84,7 +84,7 @@ struct Written {
     /// How many facts there were afterwards.
     n_facts: usize,
     at: Time,
-    /// Whether some of them had come about before, and waited for the disk.
+    /// Whether some of them were decided earlier and waited for the disk.
     is_late: bool,
 }
 
@@ -142,7 +142,7 @@ pub(crate) enum Item {
         epoch: u64,
         told: Box<Told>,
     },
-    /// The server notices that the connection is gone.
+    /// The server notices that the connection is dead.
     LauncherMissed {
         launcher: usize,
         epoch: u64,
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Passes an input to the server, if there is one.
+    /// Sends an input to the server, if there is one.
     pub(crate) fn server_hears(&mut self, inbound: Inbound) {
         let Some(server) = &mut self.server else { return };
         self.trace.note(self.now, format_args!("server hears: {}", short_inbound(&inbound)));
@@ -378,7 +378,7 @@ impl World {
         self.server_dies()
     }
 
-    /// Shows the checkers what has become durable.
+    /// Shows the checkers the facts that have become durable.
     fn look_at_facts(&mut self, at: Time, is_late: bool) -> Result<(), Violation> {
         for fact in &self.journal.facts()[self.n_traced..] {
             self.trace.note(self.now, format_args!("  {}", short_fact(fact)));
@@ -443,18 +443,18 @@ impl World {
         check::acknowledged_jobs_are_kept(&self.checks.acknowledged, self.journal.facts())
     }
 
-    /// Checks that launchers see the present plan; to be called when nothing breaks any more and a pass has found
-    /// nothing to start. Returns how many views were compared.
+    /// Checks that launchers see the current plan; to be called after the last fault, when a pass has found nothing to
+    /// start. Returns how many views were compared.
     ///
     /// # Errors
-    /// A launcher has another view than the plan.
+    /// The view of a launcher differs from the plan.
     pub(crate) fn check_views_converged(&self, before: usize) -> Result<usize, Violation> {
         let is_still = self.journal.facts()[before..].iter().all(|fact| matches!(fact, Fact::SettingChanged { .. }));
         let Some(server) = self.server.as_ref().filter(|_| is_still) else { return Ok(0) };
         check::held_as_planned(server.state(), self.now, self.views_held())
     }
 
-    /// Checks that no job stays too long on nodes; to be called when nothing breaks any more.
+    /// Checks that no job stays too long on nodes; to be called after the last fault.
     pub(crate) fn check_nobody_overstays(&self) -> Result<(), Violation> {
         self.server.as_ref().map_or(Ok(()), |server| check::nobody_overstays(server.state(), self.now))
     }
@@ -522,12 +522,12 @@ impl World {
         self.trace.hash()
     }
 
-    /// Returns everything that happened, line by line.
+    /// Returns the whole trace, line by line.
     pub fn whole_trace(&self) -> &[String] {
         self.trace.lines()
     }
 
-    /// Returns the last things that happened.
+    /// Returns the last lines of the trace.
     pub fn trace(&self) -> String {
         self.trace.to_string()
     }
@@ -544,7 +544,7 @@ fn check_state(state: &State) -> Result<(), Violation> {
 
 /// The delay of a message in one direction, on a quiet network.
 pub(crate) const USUAL_DELAY: Span = Span::from_millis(1);
-/// The limit of rounds in one instant; beyond it, time stands still.
+/// The limit of rounds in one instant; beyond it, time does not advance.
 const MOST_ROUNDS: usize = 100;
 /// The limit of facts in a small world; beyond it, the world is in a loop.
 const MOST_FACTS: usize = 5_000;

@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Passes an event to the agent of a node, and performs its orders.
+    /// Sends an event to the agent of a node, and performs its orders.
     pub(super) fn agent_hears(&mut self, node: usize, inbound: node_loop::Inbound) -> Result<(), Violation> {
         self.nodes[node].hear(self.now, inbound);
         self.obey(node)
@@ -70,7 +70,7 @@ impl World {
                     self.send_up(node, ToServer::Report(report));
                 }
                 Some(Outbound::Trouble(reason)) => self.send_up(node, ToServer::Trouble(reason)),
-                // Nobody asks for ranks here; applications send their own requests.
+                // Nobody requests ranks here; applications send their own requests.
                 Some(_) | None => {}
             }
         }
@@ -111,7 +111,7 @@ impl World {
         self.look_at_first_process(node, report);
     }
 
-    /// Notes executions for which no supervisor could be made: they were never on the node.
+    /// Records executions for which no supervisor could be created: they never ran on the node.
     fn look_at_unstarted(&mut self, node: usize, report: &NodeReport) {
         let model = &self.nodes[node];
         for job in &report.jobs {
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks when the entry of an execution is removed that the server has its result.
+    /// Checks, when the entry of an execution is removed, that the server has its result.
     fn forgets(&mut self, node: usize, (job, run): ExecutionId, gone: Option<Supervisor>) -> Result<(), Violation> {
         let Some(gone) = gone else { return Ok(()) };
         self.checks.forgotten(&self.nodes[node].name, job, run, Some(&gone))?;

@@ -1,4 +1,4 @@
-//! How the server reacts to the cost of passes, which take no time here.
+//! Tests how the server reacts to the cost of passes, which take no time here.
 
 use rms_api::answer::Reason;
 
@@ -22,7 +22,7 @@ fn run(walk_cost: Duration) -> (Option<u32>, Vec<Fact>, Option<Reason>) {
     (depth, world.journal.facts().to_vec(), world.explain(jobs[599]))
 }
 
-/// The depth follows the times, in the same way each time, and a restarted server begins with it.
+/// The depth follows the reported times, the same way each time, and a restarted server begins with it.
 #[test]
 fn long_what_passes_are_said_to_cost_gives_the_same_depth_each_time() {
     let (depth, facts, reason) = run(Duration::from_micros(300));

@@ -39,7 +39,7 @@ pub enum Accepted {
     Join(Box<Joining>),
 }
 
-/// A join request that waits for its answer.
+/// A join request that awaits its answer.
 #[derive(Debug)]
 pub struct Joining {
     request: JoinRequest,
@@ -71,7 +71,7 @@ impl Joining {
         let told = async {
             self.channel.send(answer).await?;
             self.channel.finish();
-            // The joining side closes when it has read the answer.
+            // The joining side closes the connection once it has read the answer.
             self.wire.connection().closed().await;
             Ok::<(), LinkError>(())
         };
@@ -95,8 +95,8 @@ pub struct Admission {
 }
 
 /// Accepts new connections of one endpoint. No connection waits for a place: each kind has a number of places, and when
-/// all are taken, the oldest place of the holder with the most is evicted. So any number of silent connections blocks
-/// no other.
+/// all are taken, the oldest place of the holder with the most is evicted. So no number of silent connections blocks
+/// other connections.
 #[derive(Debug)]
 pub struct AcceptLoop {
     quinn: quinn::Endpoint,
@@ -107,20 +107,20 @@ pub struct AcceptLoop {
 #[derive(Debug)]
 pub struct Acceptor {
     admission: Admission,
-    /// When it is full, a connection that is done waits in its place.
+    /// When full, an admitted connection waits in its place.
     accepted: mpsc::Sender<Accepted>,
-    /// Connections whose TLS handshake is not done.
+    /// Connections whose TLS handshake is in progress.
     half_open: Places<IpAddr>,
     /// Connections without a certificate that have not sent their request yet.
     strangers: Places<IpAddr>,
-    /// Connections that have presented a token, and wait for the answer.
+    /// Connections that have presented a token and await the answer.
     joining: Places<IpAddr>,
     /// Connections with a certificate that have not sent their hello yet.
     known: Places<Identity>,
     /// Users on the local socket who have not proven their identity yet.
     unproven_local: Places<u32>,
-    /// Slots for proven connections over the local socket: each takes file descriptors. Without one, a client uses the
-    /// network.
+    /// Slots for proven connections over the local socket: each takes file descriptors. A client that gets none uses
+    /// the network.
     local_slots: Arc<Semaphore>,
     /// Set to the reason when the local connections must end.
     leaving: watch::Sender<Option<String>>,
@@ -160,16 +160,16 @@ impl AcceptLoop {
             let acceptor = &self.acceptor;
             let n_unproven = acceptor.half_open.n_taken() + acceptor.strangers.n_taken();
             if n_unproven >= Tuning::PROVE_ADDRESS_FROM && !incoming.remote_address_validated() {
-                // The address may be forged; an honest peer comes back with a valid token.
+                // The address may be forged; an honest peer returns with a valid token.
                 if incoming.retry().is_err() {
                     tracing::debug!("cannot ask a connecting peer to prove its address");
                 }
                 continue;
             }
-            // QUIC keeps the state of a connection for a moment after its end.
+            // QUIC keeps the state of a connection for a while after its end.
             let n_over = self.quinn.open_connections().saturating_sub(acceptor.shares.n_links());
             if n_over >= Tuning::MAX_UNSETTLED {
-                // The peer sends its packet again, and by then some of them are gone.
+                // The peer retransmits its packet; by then some of these states are gone.
                 incoming.ignore();
                 continue;
             }
@@ -220,8 +220,8 @@ async fn admit_local(stream: UnixStream, acceptor: Arc<Acceptor>) {
     log_outcome(agreed, &format!("user {uid} over the local socket"), &log_limit).await;
 }
 
-/// Logs why a connection was refused. A flood of connections must not fill the log: of those of one kind, this waits for
-/// the end of the second and logs their number. It must not keep the endpoint open meanwhile.
+/// Logs why a connection was refused. A flood of connections must not fill the log: after the first line of a kind,
+/// this waits for the end of the second and logs the number of others. It must not keep the endpoint open meanwhile.
 async fn log_outcome(agreed: Result<(), LinkError>, remote: &(dyn Display + Sync), log_limit: &LogLimit) {
     let error = match agreed {
         Ok(()) => return,
@@ -288,9 +288,9 @@ impl Acceptor {
         let (place, answered) = oneshot::channel();
         let accepted = Accepted::Join(Box::new(Joining { request, channel, wire: wire.clone(), _place: place }));
         let answering = async {
-            // The receiver is dropped only with the endpoint, and then the peer is closed, too.
+            // The receiver is dropped only with the endpoint, and then the connection is closed, too.
             let _ = self.accepted.send(accepted).await;
-            // Ends when the joining peer has been answered.
+            // Completes when the joining peer has been answered.
             let _ = answered.await;
         };
         joining.hold(JOIN_TIMEOUT, answering).await
@@ -310,7 +310,8 @@ impl Acceptor {
         self.hand_over(wire, peer, entry, known).await
     }
 
-    /// Serves a connection over the local socket: the client proves its identity, and then it is a link like any other.
+    /// Serves a connection over the local socket: the client proves its identity; after that it is a link like any
+    /// other.
     async fn admit_local_stream(&self, mut stream: UnixStream, uid: u32) -> Result<(), LinkError> {
         let Admission { tuning, .. } = &self.admission;
         let mut place = self.unproven_local.take(uid);
@@ -397,7 +398,7 @@ impl Acceptor {
         if let Err(error) = check_role(&self.admission.roles, &peer.identity) {
             channel.send(&HelloAnswer::Denied { reason: error.to_string() }).await?;
             channel.finish();
-            // The peer closes once it has read why.
+            // The peer closes the connection once it has read the reason.
             wire.connection().closed().await;
             return Err(error);
         }
@@ -444,7 +445,7 @@ fn protocol(connection: &quinn::Connection) -> Option<Vec<u8>> {
     data.protocol
 }
 
-/// Programs of people only: agents are known by their addresses, and processes of jobs run on nodes.
+/// Only programs of people: agents are known by their addresses, and processes of jobs run on nodes.
 const LOCAL_ROLES: [Role; 2] = [Role::User, Role::Admin];
 
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
@@ -452,5 +453,5 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// How long an answer may take to arrive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// From the token to the end of the connection: the decision, and the time that the answer takes to arrive.
+/// From the token to the end of the connection: the decision, and the time for the answer to arrive.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// Delays between attempts. After a restart of the server, a thousand agents come back spread out over time.
+/// Delays between attempts. After a restart of the server, they spread the reconnections of a thousand agents over
+/// time.
 #[derive(Debug)]
 pub struct Backoff {
     first: Duration,
@@ -19,7 +20,7 @@ impl Backoff {
         Backoff::seeded(first, longest, rand::rng().random())
     }
 
-    /// The same delays for the same seed.
+    /// Creates delays that are the same for the same seed.
     pub fn seeded(first: Duration, longest: Duration, seed: u64) -> Backoff {
         Backoff { first, longest, next: first, rng: StdRng::seed_from_u64(seed) }
     }
@@ -37,7 +38,7 @@ impl Backoff {
     }
 }
 
-/// Short delays, for programs that a person waits for: they reconnect within a second after the server is back.
+/// Short delays, for programs that a person waits for: they reconnect within a second after the server has returned.
 impl Default for Backoff {
     fn default() -> Backoff {
         Backoff::new(Duration::from_millis(100), Duration::from_secs(1))

@@ -31,8 +31,8 @@ pub struct Sender {
     n_bytes: ByteCount,
 }
 
-/// Counts the bytes of frames, with their headers, over one half of a channel; the overhead of QUIC is not counted.
-/// Clones share the counter.
+/// Counts the bytes of frames, headers included, over one half of a channel; QUIC's overhead is not counted. Clones
+/// share the counter.
 #[derive(Clone, Debug, Default)]
 pub struct ByteCount(Arc<AtomicU64>);
 
@@ -47,7 +47,7 @@ impl ByteCount {
 }
 
 /// The incoming half. Receiving is cancel safe: bytes that were read are kept for the next call. The memory for a
-/// peer's large frames is limited: further ones, on any of its channels, wait for it.
+/// peer's large frames is limited: further large frames, on any of its channels, wait for it.
 #[derive(Debug)]
 pub struct Receiver {
     wire: Wire,
@@ -56,25 +56,26 @@ pub struct Receiver {
     header: [u8; HEADER_BYTES],
     n_header: usize,
     payload: Vec<u8>,
-    /// Held while a large frame is being read, or any within a budget.
+    /// Held while a large frame, or any frame within a budget, is being read.
     permit: Option<OwnedSemaphorePermit>,
     budget: Option<Budget>,
     /// The deadline for the rest of a frame that has begun.
     until: Option<Instant>,
 }
 
-/// The memory that frames of some channels share, in KiB, and how long a frame waits for its part.
+/// The memory that frames of some channels share, in KiB, and how long a frame waits for its part of it.
 #[derive(Clone, Debug)]
 pub struct Budget {
     pub kib: Arc<Semaphore>,
     /// The total: a larger frame takes only this much.
     pub most: u32,
-    /// Without limit if absent.
+    /// Absent for no limit.
     pub patience: Option<Duration>,
 }
 
 impl Budget {
-    /// Returns what a frame of `n_bytes` takes with its decoded message, whose kind has at most `max` bytes.
+    /// Returns what a frame of `n_bytes` takes together with its decoded message, whose kind allows at most `max`
+    /// bytes.
     pub fn kib_of(n_bytes: usize, max: usize) -> u32 {
         let n_bytes = n_bytes + n_bytes.saturating_mul(8).min(max);
         u32::try_from(n_bytes / 1024 + 1).unwrap_or(u32::MAX)
@@ -96,7 +97,7 @@ impl Channel {
     /// Sends one frame. See [`Sender::send`].
     ///
     /// # Errors
-    /// A message over its limit, or a channel or link that has ended.
+    /// The message exceeds its limit, or the channel or link has ended.
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
         self.sender.send(message).await
     }
@@ -104,20 +105,20 @@ impl Channel {
     /// Receives the next frame; `None` after the last one. See [`Receiver::recv`].
     ///
     /// # Errors
-    /// As [`Receiver::recv`].
+    /// See [`Receiver::recv`].
     pub async fn recv<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
         self.receiver.recv().await
     }
 
-    /// As [`Receiver::next_kind`].
+    /// See [`Receiver::next_kind`].
     ///
     /// # Errors
-    /// As [`Receiver::recv`].
+    /// See [`Receiver::recv`].
     pub async fn next_kind(&mut self) -> Result<Option<u16>, LinkError> {
         self.receiver.next_kind().await
     }
 
-    /// Says that nothing more will be sent; receiving goes on.
+    /// Signals that nothing more will be sent; receiving continues.
     pub fn finish(&mut self) {
         self.sender.finish();
     }
@@ -128,11 +129,11 @@ impl Channel {
 }
 
 impl Sender {
-    /// Sends one frame; waits while the peer does not read. Not to be cancelled: half a frame would stay on the
-    /// channel, which the peer takes for a violation. Use an [`Outbox`](super::Outbox) beside other work.
+    /// Sends one frame; waits while the peer does not read. Not cancel safe: half a frame would be left on the channel,
+    /// which the peer treats as a violation. Use an [`Outbox`](super::Outbox) alongside other work.
     ///
     /// # Errors
-    /// A message over its limit, or a channel or link that has ended.
+    /// The message exceeds its limit, or the channel or link has ended.
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), LinkError> {
         let frame = codec::encode(message)?;
         if M::MAY_WAIT { self.write(&frame).await } else { self.send_encoded(&frame).await }
@@ -159,17 +160,17 @@ impl Sender {
         }
     }
 
-    /// The counter of the bytes sent.
+    /// Returns the counter of the bytes sent.
     pub fn n_bytes(&self) -> ByteCount {
         self.n_bytes.clone()
     }
 
-    /// Says that nothing more will be sent.
+    /// Signals that nothing more will be sent.
     pub fn finish(&mut self) {
         self.stream.finish();
     }
 
-    /// Waits until the peer has everything, or has stopped the channel.
+    /// Waits until the peer has received everything, or has stopped the channel.
     pub async fn delivered(&mut self) {
         self.stream.delivered().await;
     }
@@ -191,12 +192,12 @@ impl Receiver {
         }
     }
 
-    /// Sets a budget: from now on, a frame of any length is read only once it has its part of it.
+    /// Sets a budget: from now on, a frame of any length is read only once it has its part of the budget.
     pub fn within(&mut self, budget: Budget) {
         self.budget = Some(budget);
     }
 
-    /// The counter of the bytes received, in whole frames.
+    /// Returns the counter of the bytes received, in whole frames.
     pub fn n_bytes(&self) -> ByteCount {
         self.n_bytes.clone()
     }
@@ -205,18 +206,18 @@ impl Receiver {
     /// complete, well-formed `M`, its link is closed, and the reason is logged.
     ///
     /// # Errors
-    /// The channel or the link has ended, or the frame is not what it should be.
+    /// The channel or the link has ended, or the frame is not a valid `M`.
     pub async fn recv<M: Message>(&mut self) -> Result<Option<M>, LinkError> {
         let received = self.read_frame::<M, _>(codec::decode).await;
         self.permit = None;
         self.checked(received)
     }
 
-    /// As [`Receiver::recv`], but returns the memory reservation, which [`Receiver::recv`] releases at once: for
+    /// Like [`Receiver::recv`], but returns the memory reservation, which [`Receiver::recv`] releases at once: for
     /// messages that are kept while they are processed.
     ///
     /// # Errors
-    /// As [`Receiver::recv`].
+    /// See [`Receiver::recv`].
     pub async fn recv_held<M: Message>(&mut self) -> Result<Option<(M, Held)>, LinkError> {
         let received = self
             .read_frame::<M, _>(codec::decode)
@@ -225,11 +226,11 @@ impl Receiver {
         self.checked(received)
     }
 
-    /// As [`Receiver::recv_held`], but reads an `R` if the frame is a complete value but not an `M`: so peers of other
-    /// versions, and mistakes of people, get an answer.
+    /// Like [`Receiver::recv_held`], but decodes an `R` if the frame is a complete value but not an `M`: so peers of
+    /// other versions, and faulty ones, get an answer.
     ///
     /// # Errors
-    /// As [`Receiver::recv`].
+    /// See [`Receiver::recv`].
     pub async fn recv_or<M: Message, R: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<(Result<M, Unparsed<R>>, Held)>, LinkError> {
@@ -240,11 +241,11 @@ impl Receiver {
         self.checked(received)
     }
 
-    /// As [`Receiver::recv`], but a variant that cannot be parsed is skipped and logged, because the peer may be newer;
-    /// not the `needed` ones: without one part, the others would be taken for the whole.
+    /// Like [`Receiver::recv`], but a variant that cannot be decoded is skipped and logged, because the peer may be
+    /// newer. The `needed` variants are not skipped: without one part, the others would be taken for the whole.
     ///
     /// # Errors
-    /// As [`Receiver::recv`].
+    /// See [`Receiver::recv`].
     pub async fn recv_known<M: Message>(&mut self, needed: &[&str]) -> Result<Option<M>, LinkError> {
         loop {
             match self.recv_or::<M, Variant>().await? {
@@ -262,10 +263,10 @@ impl Receiver {
         }
     }
 
-    /// As [`Receiver::recv`], where a frame must come.
+    /// Like [`Receiver::recv`], where a frame must follow.
     ///
     /// # Errors
-    /// As [`Receiver::recv`], or the peer has finished.
+    /// Those of [`Receiver::recv`], or the peer has finished.
     pub async fn recv_required<M: Message>(&mut self) -> Result<M, LinkError> {
         let received = self.recv().await?.ok_or_else(|| self.unexpected_end(LinkError::Silent));
         self.checked(received)
@@ -285,11 +286,11 @@ impl Receiver {
         received
     }
 
-    /// Returns the kind number of the next frame, and leaves the frame to be received; `None` after the last one.
-    /// Cancel safe.
+    /// Returns the kind number of the next frame, which is still to be received; `None` after the last one. Cancel
+    /// safe.
     ///
     /// # Errors
-    /// As [`Receiver::recv`].
+    /// See [`Receiver::recv`].
     pub async fn next_kind(&mut self) -> Result<Option<u16>, LinkError> {
         let is_there = self.read_header().await;
         Ok(self.checked(is_there)?.then(|| Header::from_bytes(self.header).kind))
@@ -331,7 +332,7 @@ impl Receiver {
             self.until = None;
         }
         while self.payload.len() < length {
-            // The buffer grows with the bytes that have come, not with the announced length.
+            // The buffer grows with the bytes that have arrived, not with the announced length.
             let at_most = (length - self.payload.len()).min(READ_BYTES);
             if self.read_some(Part::Payload { at_most }).await? == 0 {
                 return Err(self.unexpected_end(LinkError::CutShort));
@@ -341,7 +342,7 @@ impl Receiver {
         self.n_bytes.add(HEADER_BYTES + length);
         self.n_header = 0;
         self.until = None;
-        // A large frame is rare: its memory is not kept for the next one.
+        // Large frames are rare: their memory is not kept for the next one.
         if self.payload.capacity() > READ_BYTES {
             self.payload = Vec::new();
         } else {
@@ -357,7 +358,7 @@ impl Receiver {
         }
         let patience = Tuning::frame_patience(self.wire.frame(), self.n_announced());
         let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
-        // Bytes that are there already are taken, even after the deadline.
+        // Bytes that are available already are read, even after the deadline.
         let read = tokio::time::timeout_at(until, self.read_any(part)).await;
         read.unwrap_or_else(|_| {
             self.stream.stop(GIVEN_UP);
@@ -365,7 +366,7 @@ impl Receiver {
         })
     }
 
-    /// The length announced in the header, once the header is complete.
+    /// Returns the length announced in the header, once the header is complete.
     fn n_announced(&self) -> usize {
         if self.n_header < HEADER_BYTES { 0 } else { Header::from_bytes(self.header).length as usize }
     }

@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// The peer's address; over a local socket, the loopback address without a port.
+    /// Returns the peer's address; over a local socket, the loopback address without a port.
     pub fn remote_address(&self) -> SocketAddr {
         match self {
             Connection::Quic(quic) => quic.remote_address(),
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Sets the limits of the peer. A local connection only has a few small buffers in the kernel, from the beginning.
+    /// Sets the limits of the peer. A local connection has only a few small buffers in the kernel, from the beginning.
     pub fn allow(&self, allowance: &Allowance) {
         match self {
             Connection::Quic(quic) => {
@@ -112,7 +112,7 @@ impl SendStream {
         }
     }
 
-    /// Aborts the stream; it may have just ended.
+    /// Aborts the stream; it may have ended just now.
     pub fn reset(&mut self, code: VarInt) {
         match self {
             SendStream::Quic(quic) => drop(quic.reset(code)),
@@ -120,7 +120,7 @@ impl SendStream {
         }
     }
 
-    /// Waits until the peer has everything, or has stopped the stream.
+    /// Waits until the peer has received everything, or has stopped the stream.
     pub async fn delivered(&mut self) {
         match self {
             SendStream::Quic(quic) => drop(quic.stopped().await),
@@ -151,7 +151,7 @@ impl RecvStream {
         }
     }
 
-    /// Aborts the stream; it may have just ended.
+    /// Aborts the stream; it may have ended just now.
     pub fn stop(&mut self, code: VarInt) {
         match self {
             RecvStream::Quic(quic) => drop(quic.stop(code)),
@@ -159,7 +159,7 @@ impl RecvStream {
         }
     }
 
-    /// Whether an end may also mean that the peer has reset the stream.
+    /// Returns whether an end may also mean that the peer has reset the stream.
     pub fn has_ambiguous_end(&self) -> bool {
         matches!(self, RecvStream::Local(_))
     }

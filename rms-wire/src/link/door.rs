@@ -1,4 +1,4 @@
-//! The local socket: checks who owns it, exchanges the first messages, and connects a client.
+//! The local socket: checks its owner, exchanges the first messages, and connects a client.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -45,14 +45,14 @@ impl SocketDir {
         Ok(SocketDir { dir, owner: found.st_uid, name: name.into() })
     }
 
-    /// Returns a path to the socket that is short enough for an address, however long the original is.
+    /// Returns a path to the socket that is short enough for a socket address, however long the original path is.
     fn path(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.dir.as_raw_fd().to_string()).join(&self.name)
     }
 }
 
-/// Listens at `path`, and replaces a socket that an earlier process has left. Every user with access to the directory
-/// may connect.
+/// Listens at `path`, and replaces a socket left by an earlier process. Every user with access to the directory may
+/// connect.
 ///
 /// # Errors
 /// The directory belongs to another user, is writable by others, or cannot be written.
@@ -72,12 +72,12 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Connects to the server whose socket is at `path`, if only the owner of the directory can have created it. We prove
-/// our identity by our certificate, as over the network, and by a signature that is valid for our user's processes
-/// alone.
+/// our identity by our certificate, as over the network, and by a signature that is valid only for processes of our
+/// user.
 ///
 /// # Errors
-/// No process listens there, or another user's does, or the server refuses us. A connection over the network may still
-/// succeed.
+/// No process listens there, or one of another user does, or the server refuses us. A connection over the network may
+/// still succeed.
 pub async fn dial_local(path: &Path, credentials: &Credentials) -> Result<Link, LinkError> {
     let dialled = tokio::time::timeout(DIAL_TIMEOUT, dial(path, credentials)).await;
     dialled.unwrap_or(Err(LinkError::TooSlow { secs: DIAL_TIMEOUT.as_secs() }))
@@ -125,7 +125,7 @@ pub(super) fn draw_nonce() -> [u8; NONCE_BYTES] {
 }
 
 /// Returns the bytes that a client signs. They differ from anything that TLS or a certificate request signs, and name
-/// the user, whom the kernel confirms: an impostor under another user cannot relay the signature.
+/// the user, which the kernel confirms: an impostor under another user cannot relay the signature.
 pub(super) fn signed(nonce: &[u8; NONCE_BYTES], uid: u32) -> Vec<u8> {
     [b"limber local hello 1\0", &nonce[..], &uid.to_le_bytes()].concat()
 }

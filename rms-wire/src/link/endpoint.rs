@@ -37,8 +37,8 @@ pub enum Serve {
     },
 }
 
-/// One UDP port with our credentials. When the last clone is dropped, no more peers are accepted, and the port is
-/// free once the links have ended; [`Endpoint::close`] ends them.
+/// One UDP port with our credentials. When the last clone is dropped, no more peers are accepted, and the port is free
+/// once the links have ended; [`Endpoint::close`] ends them.
 #[derive(Clone, Debug)]
 pub struct Endpoint(Arc<Parts>);
 
@@ -51,10 +51,10 @@ struct Parts {
     credentials: Arc<RwLock<Credentials>>,
     accepted: Option<Mutex<mpsc::Receiver<Accepted>>>,
     knocks: KnockTable,
-    /// Receives knocks from the address that was dialled last: a knock ends a pause.
+    /// Receives knocks from the address that was dialled last; a knock ends a pause.
     dialled: SyncMutex<Option<KnockReceiver>>,
     peer_list: Option<PeerList>,
-    /// Lives as long as peers can be accepted.
+    /// Exists as long as peers can be accepted.
     acceptor: Weak<Acceptor>,
 }
 
@@ -67,10 +67,10 @@ impl Endpoint {
         Endpoint::bind_tuned(listen, credentials, serve, Tuning::default())
     }
 
-    /// As [`Endpoint::bind`], with other limits.
+    /// Like [`Endpoint::bind`], with other limits.
     ///
     /// # Errors
-    /// As [`Endpoint::bind`].
+    /// See [`Endpoint::bind`].
     pub fn bind_tuned(
         listen: SocketAddr,
         credentials: &Credentials,
@@ -80,11 +80,11 @@ impl Endpoint {
         Endpoint::bind_on(bind(listen)?, credentials, serve, tuning)
     }
 
-    /// As [`Endpoint::bind`], for an endpoint that a later process continues: it keeps in `dir` the state by which its
+    /// Like [`Endpoint::bind`], for an endpoint that a later process continues: `dir` keeps the state by which its
     /// peers notice the restart at once.
     ///
     /// # Errors
-    /// As [`Endpoint::bind`].
+    /// See [`Endpoint::bind`].
     pub fn bind_lasting(
         listen: SocketAddr,
         credentials: &Credentials,
@@ -99,7 +99,7 @@ impl Endpoint {
         Endpoint::bind_persistent(bind(listen)?, credentials, serve, Tuning::default(), persistent.ok())
     }
 
-    /// An endpoint that only connects, to IPv6 and IPv4 alike where the system has both.
+    /// Creates an endpoint that only connects, to both IPv6 and IPv4 where the system has both.
     ///
     /// # Errors
     /// No port is free, or TLS cannot be set up.
@@ -107,20 +107,20 @@ impl Endpoint {
         Endpoint::dial_tuned("", credentials, Tuning::default())
     }
 
-    /// As [`Endpoint::dial`], for a server known as `host:port`. Where that is an address of IPv4, no socket of IPv6 is
-    /// made: the first one on a system, and the end of the last one, have the kernel patch itself on all CPUs, which a
-    /// short command would wait for twice.
+    /// Like [`Endpoint::dial`], for a server known as `host:port`. If that is an IPv4 address, no IPv6 socket is
+    /// created: the first IPv6 socket on a system, and the end of the last one, make the kernel patch its code on all
+    /// CPUs, which a short command would wait for twice.
     ///
     /// # Errors
-    /// As [`Endpoint::dial`].
+    /// See [`Endpoint::dial`].
     pub fn dial_to(server: &str, credentials: &Credentials) -> Result<Endpoint, EndpointError> {
         Endpoint::dial_tuned(server, credentials, Tuning::default())
     }
 
-    /// As [`Endpoint::dial_to`], with other limits.
+    /// Like [`Endpoint::dial_to`], with other limits.
     ///
     /// # Errors
-    /// As [`Endpoint::dial`].
+    /// See [`Endpoint::dial`].
     pub fn dial_tuned(server: &str, credentials: &Credentials, tuning: Tuning) -> Result<Endpoint, EndpointError> {
         let bind = |any: SocketAddr| Endpoint::bind_tuned(any, credentials, Serve::Nobody, tuning.clone());
         let on_ipv4 = || bind((Ipv4Addr::UNSPECIFIED, 0).into());
@@ -133,7 +133,7 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::bind`], on any socket; a simulated network, for example.
+    /// Like [`Endpoint::bind`], on any socket, for example of a simulated network.
     ///
     /// # Errors
     /// TLS cannot be set up.
@@ -146,7 +146,7 @@ impl Endpoint {
         Endpoint::bind_persistent(socket, credentials, serve, tuning, None)
     }
 
-    /// As [`Endpoint::bind_on`], with the state that an earlier process has left.
+    /// Like [`Endpoint::bind_on`], with the state left by an earlier process.
     fn bind_persistent(
         socket: Arc<dyn AsyncUdpSocket>,
         credentials: &Credentials,
@@ -171,7 +171,7 @@ impl Endpoint {
         let (accepted, acceptor) = match &serve {
             Serve::Nobody => (None, Weak::new()),
             Serve::Peers { roles, join: _, revoked } => {
-                // When it is full, finished handshakes wait in their places.
+                // When full, finished handshakes wait in their places.
                 let (sender, receiver) = mpsc::channel(64);
                 let admission = Admission {
                     roles: roles.clone(),
@@ -197,7 +197,7 @@ impl Endpoint {
         Ok(Endpoint(Arc::new(parts)))
     }
 
-    /// Where this endpoint is bound.
+    /// Returns the address at which this endpoint is bound.
     ///
     /// # Errors
     /// The system has lost the socket.
@@ -205,11 +205,11 @@ impl Endpoint {
         self.0.quinn.local_addr()
     }
 
-    /// Accepts users of this machine at a local socket, too, beside what is served over the network: see
+    /// Also accepts users of this machine at a local socket, in addition to what is served over the network: see
     /// [`dial_local`](super::dial_local).
     ///
     /// # Errors
-    /// A path whose directory is not ours alone, or cannot be written.
+    /// The path's directory is not ours alone, or cannot be written.
     pub fn listen_local(&self, path: &Path) -> std::io::Result<()> {
         let listener = door::listen(path)?;
         if let Some(acceptor) = self.0.acceptor.upgrade() {
@@ -218,8 +218,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Accepts the next peer: its handshake is done and its identity checked. `None` once the endpoint is closed, or if
-    /// it serves no peers.
+    /// Accepts the next peer, after its handshake and the check of its identity. Returns `None` once the endpoint is
+    /// closed, or if it serves no peers.
     pub async fn accept(&self) -> Option<Accepted> {
         match &self.0.accepted {
             Some(accepted) => accepted.lock().await.recv().await,
@@ -239,7 +239,7 @@ impl Endpoint {
                 result = self.handshake(address, expect.clone()) => return result,
                 () = knock_after_delay(&mut knock_receiver) => {}
             }
-            // The first packets are lost; QUIC would retransmit them, but not so soon.
+            // If the first packets are lost, QUIC retransmits them, but later than a knock allows.
             self.handshake(address, expect).await
         };
         let result = tokio::time::timeout(self.0.tuning.handshake, result).await;
@@ -256,8 +256,8 @@ impl Endpoint {
         let _ = tokio::time::timeout(delay, knock_receiver.knock()).await;
     }
 
-    /// Connects to `host:port`, and retries with growing delays until it succeeds. `failed` is called with each
-    /// failure and the delay that follows.
+    /// Connects to `host:port`, and retries with growing delays until it succeeds. Calls `failed` with each failure and
+    /// the delay that follows.
     pub async fn connect_patiently(
         &self,
         address: &str,
@@ -291,7 +291,7 @@ impl Endpoint {
         let peer = peer_of(&connection)?.ok_or(LinkError::NoCertificate)?;
         let connection = connection::Connection::Quic(connection);
         let wire = Wire::new(connection, self.0.tuning.window(), self.0.tuning.frame);
-        // TLS reports a connection before the other side has checked our certificate: only a welcome counts.
+        // TLS reports a connection before the other side has verified our certificate: only a welcome counts.
         let streams = wire.connection().open_bi().await.map_err(|error| wire.ended(&error))?;
         let mut channel = Channel::new(wire.clone(), streams);
         let greeted = channel.send(&Hello { software: SOFTWARE.to_owned(), proof: None }).await;
@@ -321,7 +321,7 @@ impl Endpoint {
         dial_with(&self.0.quinn, &self.0.transport, tls, address).await
     }
 
-    /// From now on, handshakes use these credentials. Links that are up go on until their certificates expire.
+    /// Makes handshakes use these credentials from now on. Existing links continue until their certificates expire.
     ///
     /// # Errors
     /// TLS cannot be set up; the old credentials stay.
@@ -334,7 +334,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The credentials that handshakes use now.
+    /// Returns the credentials that handshakes use now.
     pub fn credentials(&self) -> Credentials {
         self.0.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -359,7 +359,7 @@ impl Endpoint {
     }
 }
 
-/// Sends knocks to the peers of the previous process, some at a time, so that they do not all come at once.
+/// Sends knocks to the peers of the previous process, a few at a time, so that they do not all return at once.
 async fn knock_at_previous(peer_list: PeerList, knock_socket: Weak<KnockSocket>) {
     for wait in KNOCK_AFTER {
         tokio::time::sleep(wait).await;
@@ -390,7 +390,7 @@ fn bind(listen: SocketAddr) -> Result<Arc<dyn AsyncUdpSocket>, EndpointError> {
 /// Resolves `host:port` to its first address.
 ///
 /// # Errors
-/// An unknown node, or text of another form.
+/// The node is unknown, or the text has another form.
 pub async fn resolve(address: &str) -> Result<SocketAddr, LinkError> {
     let mut found = tokio::net::lookup_host(address)
         .await
@@ -428,11 +428,11 @@ fn quic_server(
     }
 }
 
-/// The delays before the rounds of knocks, each after the round before.
+/// The delays before the rounds of knocks, each after the previous round.
 const KNOCK_AFTER: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(150), Duration::from_millis(500), Duration::from_secs(2)];
 const KNOCKS_AT_ONCE: usize = 64;
 const KNOCK_PAUSE: Duration = Duration::from_millis(10);
-/// A peer that is not back after this has noticed the loss by itself, or is gone.
+/// A peer that has not returned after this time has noticed the loss itself, or no longer exists.
 const KNOCK_FINAL_WAIT: Duration = Duration::from_secs(27);
 const EXPECTED_ANSWER_TIME: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Errors of links, and the text for the end of a connection.
+//! The errors of links, and the text for the end of a connection.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum EndpointError {
     Tls(#[from] TlsError),
 }
 
-/// Why a link could not be made, or why something could not be sent or received on it.
+/// Why a link could not be established, or why something could not be sent or received on it.
 #[derive(Debug, Error)]
 pub enum LinkError {
     #[error("cannot find {address}")]
@@ -54,20 +54,20 @@ pub enum LinkError {
     /// A connection that was not a link yet lost its place to a newer one.
     #[error("others wanted the place: connect again")]
     Evicted,
-    /// Only this channel was given up; the link goes on.
+    /// Only this channel was closed; the link continues.
     #[error("the peer did not finish a frame within {secs} s")]
     Unfinished { secs: u64 },
-    /// Only this channel was given up; the link goes on.
+    /// Only this channel was closed; the link continues.
     #[error("the peer did not read a frame within {secs} s")]
     Unread { secs: u64 },
-    /// Other channels take the memory that they share with this one.
+    /// Other channels use up the memory that they share with this one.
     #[error("there is no room for a frame: others that nobody reads take it")]
     NoRoom,
     #[error("the peer ended the channel in the middle of a frame")]
     CutShort,
     #[error("the peer ended the channel where it should have spoken")]
     Silent,
-    /// Only this channel was given up; the link goes on.
+    /// Only this channel was closed; the link continues.
     #[error("the peer gave up the channel")]
     ChannelReset,
     #[error(transparent)]
@@ -89,8 +89,8 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Converts the end of a connection. A peer that rejects our certificate will reject it the next time, too, and so shall
-    /// we the peer's.
+    /// Converts the end of a connection. A peer that rejects our certificate will reject it again, and likewise we the
+    /// peer's.
     pub(super) fn closed(error: &ConnectionError) -> LinkError {
         let reason = reason(error);
         match rejected_by(error) {
@@ -118,7 +118,7 @@ impl LinkError {
         }
     }
 
-    /// Whether the peer violated the protocol, so that its link must be closed.
+    /// Returns whether the peer violated the protocol, so that its link must be closed.
     pub fn is_violation(&self) -> bool {
         match self {
             LinkError::Decode(_) | LinkError::Malformed(_) | LinkError::CutShort | LinkError::Silent => true,
@@ -148,19 +148,19 @@ impl LinkError {
     }
 }
 
-/// Codes of closed connections; the reason beside them is what people read.
+/// Codes of closed connections; the accompanying reason is for people.
 pub(super) const CODE_CLOSED: VarInt = VarInt::from_u32(0);
 pub(super) const CODE_DENIED: VarInt = VarInt::from_u32(1);
 pub(super) const CODE_VIOLATION: VarInt = VarInt::from_u32(2);
 /// The whole endpoint is closed; another process may take its place.
 pub(super) const CODE_LEAVING: VarInt = VarInt::from_u32(3);
 
-/// Why a connection has ended, in words.
+/// Returns why a connection has ended, in words.
 pub(super) fn reason(error: &ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(close) => {
             let words = String::from_utf8_lossy(&close.reason);
-            // The text of an untrusted peer is sanitised, as it is logged and printed.
+            // The text comes from an untrusted peer and is sanitised, as it is logged and printed.
             let words: String = words.chars().filter(|c| !c.is_control()).take(MAX_REASON_BYTES).collect();
             if words.is_empty() { "closed by the peer".to_owned() } else { words }
         }
@@ -185,13 +185,13 @@ pub(super) fn reason(error: &ConnectionError) -> String {
     }
 }
 
-/// A reason of rustls without the names of its types.
+/// Returns a reason of rustls without the names of its types.
 fn plain(reason: &str) -> &str {
     let ours = reason.strip_prefix("invalid peer certificate: Other(OtherError(");
     ours.and_then(|reason| reason.strip_suffix("))")).unwrap_or(reason)
 }
 
-/// Who has rejected the certificate of the other.
+/// The side that rejected the other's certificate.
 enum RejectedBy {
     Peer,
     Us,
@@ -213,7 +213,7 @@ fn rejected_by(error: &ConnectionError) -> Option<RejectedBy> {
     }
 }
 
-/// What a TLS alert, carried as QUIC error `0x100 + alert`, says about a certificate or the protocol.
+/// Returns what a TLS alert, carried as QUIC error `0x100 + alert`, says about a certificate or the protocol.
 fn alert(code: u64) -> Option<&'static str> {
     match code.checked_sub(0x100)? {
         40 => Some("the handshake failed"),

@@ -1,8 +1,8 @@
-//! Knocks: a restarted endpoint makes the peers that it had links with check their links at once.
+//! Knocks: a restarted endpoint makes its previous peers check their links at once.
 //!
 //! A knock is one small datagram from the port that the links went to. It proves nothing and orders nothing: a peer
-//! that gets one from an address that it has dialled sends a ping over its own link, and an endpoint that has lost that
-//! link answers with QUIC's stateless reset, which nobody else can make. So a forged knock costs one packet, at a
+//! that receives one from an address that it has dialled sends a ping over its own link, and an endpoint that has lost
+//! that link answers with QUIC's stateless reset, which nobody else can make. So a forged knock costs one packet, at a
 //! limited rate.
 
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ impl KnockTable {
     }
 
     fn senders(&self) -> MutexGuard<'_, HashMap<SocketAddr, KnockSender>> {
-        // No change of it can panic half-way.
+        // No change of the table can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ impl KnockReceiver {
     /// Waits for the next knock.
     pub async fn knock(&mut self) {
         if self.count.changed().await.is_err() {
-            // Cannot happen: the sender is in the table as long as this receiver lives.
+            // Cannot happen: the sender is in the table as long as this receiver exists.
             std::future::pending::<()>().await;
         }
     }
@@ -100,7 +100,7 @@ impl KnockSocket {
     /// Sends a knock to `remote`, from `local` if that is known.
     ///
     /// # Errors
-    /// The error of the socket; a full one takes more in a moment.
+    /// The error of the socket; a full socket accepts more after a moment.
     pub fn knock(&self, remote: SocketAddr, local: Option<IpAddr>) -> io::Result<()> {
         let is_ipv6 = self.socket.local_addr()?.is_ipv6();
         let destination = match (is_ipv6, remote.ip().to_canonical()) {

@@ -21,7 +21,7 @@ pub(super) struct PeerAddress {
 /// The list of the peers of one endpoint, in a directory of its own. Clones share the list.
 ///
 /// The list is written as peers come and go, and never synced: it must survive the end of the process, not of the
-/// machine. Without it, or with a wrong list, peers notice a restart at their next heartbeat.
+/// machine. If the list is missing or wrong, peers notice a restart only at their next heartbeat.
 #[derive(Clone, Debug)]
 pub(super) struct PeerList(Arc<Mutex<Files>>);
 
@@ -90,7 +90,7 @@ impl PeerList {
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
-        // No change of it can panic half-way.
+        // No change of the list can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn reset_key(dir: &Path) -> io::Result<[u8; 32]> {
             if let Ok(key) = bytes.try_into() {
                 return Ok(key);
             }
-            // Cut short by a full disk: a new key serves as well.
+            // Truncated because the disk was full: a new key serves as well.
             fs::remove_file(&path)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -179,7 +179,7 @@ fn add_line(text: &mut String, sign: char, peer: &PeerAddress) {
     writeln!(text, "{sign} {} {local}", peer.remote).expect("a string takes everything");
 }
 
-/// Parses the list; a line that was cut short by the end of the process is ignored.
+/// Parses the list; ignores a line that was truncated by the end of the process.
 fn parse(text: &str) -> BTreeSet<PeerAddress> {
     let mut peers = BTreeSet::new();
     for line in text.lines() {
@@ -196,7 +196,7 @@ fn parse(text: &str) -> BTreeSet<PeerAddress> {
     peers
 }
 
-/// Outdated lines before the list is rewritten.
+/// The most outdated lines before the list is rewritten.
 const SPARE_LINES: usize = 4096;
 
 /// No endpoint has more links.
@@ -226,7 +226,7 @@ mod tests {
         let twice = peer_list.list(peer(4));
         drop(links);
         assert_eq!(missing(dir.path()), [4]);
-        // The next process is killed before anybody was back.
+        // The next process is killed before any peer has returned.
         assert_eq!(missing(dir.path()), [4]);
         drop(twice);
     }

@@ -1,5 +1,5 @@
-//! A connection over a Unix socket. The socket itself is for control and shows the end of the connection; each channel
-//! is a socket pair, which the accepting side makes, and of which it passes one end to the peer.
+//! A connection over a Unix socket. The socket itself carries control messages and shows the end of the connection;
+//! each channel is a socket pair, which the accepting side creates and passes to the peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -51,7 +51,7 @@ pub(super) struct RecvStream {
     stream: Stream,
 }
 
-/// What both halves of a stream share.
+/// The state shared by both halves of a stream.
 #[derive(Clone, Debug)]
 struct Stream {
     connection: Connection,
@@ -68,14 +68,14 @@ enum ControlMessage {
 }
 
 impl Connection {
-    /// Makes the side that opens channels.
+    /// Creates the side that opens channels.
     pub fn dialled(control: UnixStream) -> Connection {
         let connection = Connection::new(control, Side::Dialled(Mutex::default()));
         tokio::spawn(connection.clone().take_channels());
         connection
     }
 
-    /// Makes the side whose peer opens channels, at most `max_channels` at once; the peer waits for more.
+    /// Creates the side whose peer opens channels, at most `max_channels` at once; the peer waits for more.
     pub fn accepted(control: UnixStream, max_channels: usize) -> Connection {
         let (sender, opened) = mpsc::channel(max_channels);
         let connection = Connection::new(control, Side::Accepted(AsyncMutex::new(opened)));
@@ -120,7 +120,7 @@ impl Connection {
         if self.end(ConnectionError::LocallyClosed) {
             let code = u8::try_from(code.into_inner()).unwrap_or(u8::MAX);
             let message = [&[CLOSE, code], reason].concat();
-            // A peer that does not read, or is gone, sees the end without the reason.
+            // A peer that does not read, or has ended, sees the end without the reason.
             let _ = send(&self.0.control, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             let _ = shutdown(&self.0.control, Shutdown::Both);
         }
@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Reads one control byte; 0 at the end. A close is only peeked at, to be read with its reason.
+    /// Reads one control byte; 0 at the end. A close is only peeked at, so that it can be read with its reason.
     fn read_control(&self) -> io::Result<(u8, Option<OwnedFd>)> {
         let control = &self.0.control;
         let mut message = [0];
@@ -235,7 +235,7 @@ impl Connection {
             return Ok((message[0], None));
         }
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        // Only the connecting side trusts its peer enough to take file descriptors.
+        // Only the connecting side trusts its peer enough to accept file descriptors.
         if let Side::Accepted(_) = self.0.side {
             recv(control, &mut message, RecvFlags::DONTWAIT)?;
             return Ok((CHANNEL, None));
@@ -269,7 +269,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Runs the work until the connection ends.
+    /// Runs `work` until the connection ends.
     async fn work<T>(&mut self, work: impl Future<Output = io::Result<T>>) -> Result<io::Result<T>, ConnectionError> {
         tokio::select! {
             biased;
@@ -312,7 +312,7 @@ impl SendStream {
     }
 
     pub fn finish(&mut self) {
-        // The peer may have closed it before.
+        // The peer may have closed it earlier.
         let _ = shutdown(self.half.as_ref(), Shutdown::Write);
     }
 }
@@ -336,7 +336,7 @@ impl RecvStream {
 
 impl Drop for RecvStream {
     fn drop(&mut self) {
-        // The peer's writes fail from here on, though the other half may live on.
+        // The peer's writes fail from here on, though the other half may continue.
         self.stop();
     }
 }
@@ -347,16 +347,16 @@ async fn end_of(ended: &mut watch::Receiver<Option<ConnectionError>>) -> Connect
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No change of it can panic half-way.
+    // No change under the lock can panic half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A channel is requested, or passed.
+/// Requests or passes a channel.
 const CHANNEL: u8 = 1;
-/// The connection ends: a code and the reason follow.
+/// Ends the connection: a code and the reason follow.
 const CLOSE: u8 = 2;
 
-/// The kernel doubles it, and counts its own overhead.
+/// The kernel doubles it and counts its own overhead in it.
 const BUFFER_BYTES: usize = 32 << 10;
 
 /// A local stream carries no error code.

@@ -1,4 +1,4 @@
-//! Keeps what strangers do from filling the log: one line a second for each kind, the others as a number.
+//! Keeps unknown peers from filling the log: one line per second for each kind of error, and a count of the others.
 
 use std::mem::Discriminant;
 use std::sync::{Mutex, PoisonError};
@@ -19,16 +19,16 @@ pub(super) struct LogLimit {
 #[derive(Clone, Copy, Debug)]
 struct Second {
     ends: Instant,
-    /// Refused since the line.
+    /// The number of refusals since the line.
     n_refused: u64,
 }
 
-/// What to log of one refused connection.
+/// What to log about one refused connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line of its own.
     Now,
-    /// The first one too many: at this time, a line for all that were refused by then.
+    /// It is the first one over the limit: log one line at this time for all that were refused by then.
     SumAt(Instant),
     /// It is part of a sum.
     Nothing,
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(limit.refused(&other, after(1)), Line::Now, "another kind");
         assert_eq!(limit.refused(&silent, after(2)), Line::SumAt(after(1000)));
         assert_eq!(limit.refused(&silent, after(3)), Line::Nothing);
-        // The one that is to log the sum is late.
+        // The task that is to log the sum is late.
         assert_eq!(limit.refused(&silent, after(1001)), Line::Nothing);
         assert_eq!(limit.take_sum(&silent, after(1002)), 3);
         assert_eq!(limit.refused(&silent, after(1003)), Line::SumAt(after(2002)));

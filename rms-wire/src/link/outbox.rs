@@ -13,7 +13,7 @@ use super::peering::Wire;
 use crate::codec::{self, EncodeError};
 use crate::message::Message;
 
-/// Takes messages at once and writes them in the background. When the peer reads too slowly and the queue is
+/// Queues messages without waiting and writes them in the background. When the peer reads too slowly and the queue is
 /// full, the link is closed: peers are sent complete state, so the peer gets everything again when it reconnects.
 /// Clones share the queue; when the last one is dropped, the rest is written and the channel finished.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub enum OutboxClosed {
 }
 
 impl<M: Message> Outbox<M> {
-    /// Holds at most `n_frames` frames and 32 MiB.
+    /// Creates a queue of at most `n_frames` frames and 32 MiB.
     pub fn new(sender: Sender, n_frames: usize) -> Outbox<M> {
         // When it is full, `push` closes the link.
         let (frames, queue) = mpsc::channel(n_frames);

@@ -19,9 +19,8 @@ use crate::message::HELLO_BYTES;
 use crate::tls::{Credentials, Peer, Revoked};
 use rms_model::error::chain;
 
-/// A link to a peer whose certificate was checked. Clones are the same link; it ends when it is closed, when
-/// the peer falls silent, when the peer's certificate expires or is revoked, or when the last clone and channel are
-/// dropped.
+/// A link to a peer whose certificate was verified. Clones are the same link; it ends when it is closed, when the peer
+/// falls silent, when the peer's certificate expires or is revoked, or when the last clone and channel are dropped.
 #[derive(Clone, Debug)]
 pub struct Link(Arc<Parts>);
 
@@ -38,21 +37,21 @@ struct Parts {
 /// How a link has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Neither side closed it: the peer was killed, or is unreachable.
+    /// Neither side closed it: the peer was killed or is unreachable.
     Lost,
-    /// The peer's process ends, and another process may take its place.
+    /// The peer's process is ending, and another process may take its place.
     Leaving,
     /// One side has closed this link.
     Closed,
 }
 
-/// Which side has opened a link: it decides how a restart of either side is noticed.
+/// Which side has opened a link; it determines how a restart of either side is noticed.
 #[derive(Debug)]
 pub(super) enum LinkOrigin {
     /// The peer has connected: it is on the list of peers that get a knock after our restart, if there is one, and has
     /// a share of our memory.
     Accepted { _entry: Option<PeerEntry>, sharing: Arc<Mutex<Sharing>> },
-    /// We have connected: a knock tells us of the peer's restart; on a local socket the kernel does.
+    /// We have connected: a knock tells us that the peer restarted; on a local socket the kernel does.
     Dialled(Option<KnockReceiver>),
 }
 
@@ -71,13 +70,13 @@ struct WireInner {
     large_frames: Mutex<Budget>,
 }
 
-/// Why a link has ended whose peer's certificate was revoked.
+/// The reason for the end of a link whose peer's certificate was revoked.
 pub const REVOKED: &str = "the certificate is revoked";
 
 /// Frames up to this size are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
 
-// A hello, which comes before the peer has its share of our memory, must not count as a large frame.
+// A hello, which arrives before the peer has its share of our memory, must not count as a large frame.
 const _: () = assert!(HELLO_BYTES <= SMALL_FRAME);
 
 impl Link {
@@ -91,50 +90,52 @@ impl Link {
         link
     }
 
-    /// Who the peer is, as its certificate says.
+    /// Returns the peer's identity, according to its certificate.
     pub fn identity(&self) -> &Identity {
         &self.0.peer.identity
     }
 
-    /// The serial of the peer's certificate, in lower-case hexadecimal.
+    /// Returns the serial of the peer's certificate, in lower-case hexadecimal.
     pub fn serial(&self) -> &str {
         &self.0.peer.serial
     }
 
-    /// The fingerprints of the CAs that the server trusts, first the one that signs; empty on links that are no client's.
+    /// Returns the fingerprints of the CAs that the server trusts, first the one that signs; empty unless a client's
+    /// link.
     pub fn authorities(&self) -> &[String] {
         &self.0.authorities
     }
 
-    /// Whether these credentials should be renewed now: the server that has welcomed us trusts other CAs, or signs with
-    /// another one.
+    /// Returns whether these credentials should be renewed now: the server that has welcomed us trusts other CAs, or
+    /// signs with another one.
     pub fn wants_renewal(&self, credentials: &Credentials) -> bool {
         let told = &self.0.authorities;
         self.identity().role == Role::Server && !told.is_empty() && *told != credentials.authorities()
     }
 
-    /// The peer's current address; it may change. Over a local socket, it is the loopback address without a port.
+    /// Returns the peer's current address; it may change. Over a local socket, it is the loopback address without a
+    /// port.
     pub fn remote(&self) -> SocketAddr {
         let address = self.0.wire.connection().remote_address();
         SocketAddr::new(address.ip().to_canonical(), address.port())
     }
 
-    /// The smoothed round-trip time.
+    /// Returns the smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
         self.0.wire.connection().rtt()
     }
 
     /// Counts the link for `who` instead of its peer: a process of a job uses the share of all jobs of its owner. Until
-    /// then, a job's link may use next to nothing.
+    /// then, a job's link may use very little.
     pub fn count_for(&self, who: &Identity) {
         let Some(sharing) = self.0.sharing.upgrade() else { return };
-        // No change of it can panic half-way.
+        // No change under the lock can panic half-way.
         let mut sharing = sharing.lock().unwrap_or_else(PoisonError::into_inner);
         sharing.count_for(who);
         self.0.wire.allow(&sharing);
     }
 
-    /// Opens a channel. The peer learns of it by its first frame.
+    /// Opens a channel. The peer learns of it from its first frame.
     ///
     /// # Errors
     /// The link has ended. While the peer allows no further channel, this waits.
@@ -170,7 +171,7 @@ impl Link {
         self.0.wire.reason(&error)
     }
 
-    /// How the link has ended; `None` as long as it has not.
+    /// Returns how the link has ended; `None` as long as it has not.
     pub fn end(&self) -> Option<End> {
         Some(match self.0.wire.connection().close_reason()? {
             ConnectionError::ApplicationClosed(close) if close.error_code == CODE_LEAVING => End::Leaving,
@@ -184,14 +185,14 @@ impl Link {
         })
     }
 
-    /// Whether the link has ended.
+    /// Returns whether the link has ended.
     pub fn is_closed(&self) -> bool {
         self.0.wire.connection().close_reason().is_some()
     }
 }
 
 impl Wire {
-    /// Makes the shared part; `window` is the connection's initial receive window.
+    /// Creates the shared part; `window` is the connection's initial receive window.
     pub fn new(connection: Connection, window: VarInt, frame: Duration) -> Wire {
         let large_frames = Mutex::new(large_frames(Role::Server));
         Wire(Arc::new(WireInner { connection, closed_here: OnceLock::new(), window, frame, large_frames }))
@@ -204,7 +205,7 @@ impl Wire {
     /// Gives the peer its share of our memory, once its identity is known.
     pub fn allow(&self, sharing: &Sharing) {
         self.connection().allow(&sharing.allowance());
-        // Nothing large was read before: a hello is small.
+        // Nothing large was read earlier: a hello is small.
         *self.large_frames() = sharing.large_frames.clone();
     }
 
@@ -219,7 +220,7 @@ impl Wire {
         semaphore.acquire_many_owned(kib).await.expect("the semaphore is never closed")
     }
 
-    /// The timeout of short frames.
+    /// Returns the time-out of short frames.
     pub fn frame(&self) -> Duration {
         self.0.frame
     }
@@ -289,8 +290,8 @@ impl Wire {
     }
 }
 
-/// Sends a packet that the peer must acknowledge. quinn has no call for it, but it announces a receive window that has
-/// grown by one byte at once.
+/// Sends a packet that the peer must acknowledge. quinn has no call for this, but it announces a receive window at once
+/// that has grown by one byte.
 fn ping(connection: &quinn::Connection, window: VarInt) {
     connection.set_receive_window(window);
     connection.set_receive_window(VarInt::from_u64(window.into_inner() + 1).unwrap_or(window));
@@ -299,7 +300,7 @@ fn ping(connection: &quinn::Connection, window: VarInt) {
 impl WireInner {
     fn close(&self, code: VarInt, reason: &str) {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
-        // The first reason is the one that counts.
+        // The first reason is the relevant one.
         let _ = self.closed_here.set(reason.to_owned());
         self.connection.close(code, reason.as_bytes());
     }

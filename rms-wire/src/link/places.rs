@@ -22,11 +22,11 @@ struct Table<K> {
     max: usize,
     last: u64,
     n_taken: usize,
-    /// Places in the order in which they were taken, each with the sender that tells its holder of an eviction.
+    /// Places in the order in which they were taken, each with the sender that notifies its holder of an eviction.
     taken: HashMap<K, BTreeMap<u64, oneshot::Sender<()>>>,
 }
 
-/// A place; it is given back on drop.
+/// A place, which is released on drop.
 #[derive(Debug)]
 pub(super) struct Place<K: Clone + Eq + Hash> {
     places: Places<K>,
@@ -58,14 +58,14 @@ impl<K: Clone + Eq + Hash> Places<K> {
     }
 
     fn table(&self) -> MutexGuard<'_, Table<K>> {
-        // No change of it can panic half-way.
+        // No change of the table can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Clone + Eq + Hash> Table<K> {
     fn evict(&mut self) {
-        // Among holders with equally many, the one whose place is the oldest.
+        // Among holders with equally many, the one with the oldest place.
         let first = |places: &BTreeMap<u64, _>| places.keys().next().copied().unwrap_or(u64::MAX);
         let most = self.taken.iter().max_by_key(|(_, places)| (places.len(), std::cmp::Reverse(first(places))));
         let Some((key, places)) = most else { return };
@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash> Table<K> {
 }
 
 impl<K: Clone + Eq + Hash> Place<K> {
-    /// Runs the work as long as the place is held, and no longer than `patience`.
+    /// Runs `work` while the place is held, for at most `patience`.
     ///
     /// # Errors
     /// The work took too long, or the place was given to another connection.

@@ -25,7 +25,7 @@ pub(super) struct Sharing {
     shares: Shares,
     tuning: Tuning,
     who: Identity,
-    /// How many links the identity has with this one.
+    /// The number of links of the identity, including this one.
     n_links: usize,
     /// The memory for large frames, which all links of the identity share.
     pub large_frames: Budget,
@@ -46,7 +46,7 @@ impl Shares {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Identity, Share>> {
-        // No change of it can panic half-way.
+        // No change of the table can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

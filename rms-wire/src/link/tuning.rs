@@ -1,4 +1,4 @@
-//! The limits of every connection, all set: QUIC's own defaults bound neither memory nor silence.
+//! The limits of every connection, all set explicitly: QUIC's own defaults bound neither memory nor silence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub struct Tuning {
     pub keep_alive: Duration,
     /// A link is dead when nothing was received for this long.
     pub idle: Duration,
-    /// A connection that is not a link after this time is dropped.
+    /// A connection that has not become a link after this time is dropped.
     pub handshake: Duration,
-    /// A frame that has not fully arrived, or was not read, this long after it began costs its channel.
+    /// A channel is closed if one of its frames has not fully arrived, or was not read, this long after it began.
     pub frame: Duration,
-    /// Channels that the peer may have open at once; it waits when it wants more.
+    /// Channels that the peer may have open at once; it waits for more.
     pub max_channels: u32,
-    /// Replaces the random numbers of QUIC by a fixed seed, for deterministic tests.
+    /// Replaces QUIC's random numbers by a fixed seed, for deterministic tests.
     pub seed: Option<[u8; 32]>,
 }
 
@@ -53,26 +53,26 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Returns the tuning for links whose end must be noticed at once: a launcher that is gone cannot be told of a
-    /// start. Both sides use the shorter idle time of the two.
+    /// Returns the tuning for links whose end must be noticed at once: a lost launcher cannot be notified of a start.
+    /// Both sides use the shorter idle time of the two.
     pub fn attentive() -> Tuning {
         Tuning { keep_alive: Duration::from_millis(700), idle: Duration::from_millis(2400), ..Tuning::default() }
     }
 
     /// Handshakes in progress at once; each takes some 20 KiB.
     pub(super) const MAX_HALF_OPEN: usize = 512;
-    /// Peers without a certificate that have sent nothing yet, and those that wait for the answer to their token.
+    /// Peers without a certificate that have sent nothing yet, and those that await the answer to their token.
     pub(super) const MAX_STRANGERS: usize = 128;
     /// Peers with a certificate that have sent nothing yet.
     pub(super) const MAX_SILENT_KNOWN: usize = 512;
-    /// Connections that are not links, including those that have ended and are not yet forgotten.
+    /// Connections that are not links, including those that have ended and whose state QUIC still keeps.
     pub(super) const MAX_UNSETTLED: usize = 2560;
     /// Over the local socket: peers that have not proven their identity, links, and channels of each at once. Each is
     /// an open file, of which an ordinary process may have 1024.
     pub(super) const MAX_UNPROVEN_LOCAL: usize = 64;
     pub(super) const MAX_LOCAL: usize = 64;
     pub(super) const LOCAL_CHANNELS: usize = 8;
-    /// How long a handshake may take, and how long a peer without a certificate may take to say what it wants.
+    /// How long a handshake may take, and how long a peer without a certificate may take to send its request.
     pub(super) const HALF_OPEN: Duration = Duration::from_secs(5);
     pub(super) const STRANGER: Duration = Duration::from_secs(3);
     /// From this many connections without a proven certificate on, a new one must first prove that it receives at its
@@ -87,19 +87,19 @@ impl Tuning {
     const ENTRY_CHANNELS: u32 = 2;
     const ENTRY_WINDOW: u32 = 128 << 10;
     const ENTRY_UNACKNOWLEDGED: u64 = 64 << 10;
-    /// Large frames of one peer, over all of its links, in KiB. A user has some, and the user's jobs have others of
-    /// their own: with everything else that both hold, the sum is to stay below 64 MiB.
+    /// Large frames of one peer, over all of its links, in KiB. A user has a share, and the user's jobs have another:
+    /// together with everything else that both hold, the sum must stay below 64 MiB.
     const LARGE_FRAMES_KIB: u32 = 24 << 10;
     const LARGE_FRAMES_OF_USERS_KIB: u32 = 12 << 10;
     const LARGE_FRAMES_OF_JOBS_KIB: u32 = 6 << 10;
-    /// A frame may take one second more for each of this many bytes.
+    /// A frame may take one more second for each of this many bytes.
     const BYTES_A_SECOND: usize = 128 << 10;
     /// Unread bytes of one channel, and of one on an accepted link: a server has hundreds of channels for each
     /// follower.
     const CHANNEL_WINDOW: u32 = 128 << 10;
     const ACCEPTED_WINDOW: u32 = 64 << 10;
-    /// The round-trip time assumed before one was measured. A first packet that was lost, or came before the server was
-    /// up, is sent again after three of them.
+    /// The round-trip time assumed before one is measured. A first packet that was lost, or arrived before the server
+    /// was up, is retransmitted after three of them.
     const INITIAL_RTT: Duration = Duration::from_millis(50);
     /// Bytes sent and not yet acknowledged.
     const SEND_WINDOW: u64 = 2 << 20;
@@ -112,13 +112,13 @@ impl Tuning {
     }
 
     /// Returns the limit of unread bytes of one link. Channels that nobody reads fill only their own windows: together
-    /// they must not use up the link's, or a slow follower of output would block the reports beside it.
+    /// they must not use up the link's window, or a slow follower of output would block the other channels' reports.
     pub(super) fn window(&self) -> VarInt {
         let window = u64::from(self.max_channels).saturating_mul(u64::from(Tuning::CHANNEL_WINDOW));
         VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 
-    /// Returns the window with which an accepted connection begins.
+    /// Returns the initial window of an accepted connection.
     pub(super) fn entry_window(&self) -> VarInt {
         Tuning::ENTRY_WINDOW.into()
     }
@@ -133,8 +133,8 @@ impl Tuning {
     }
 
     /// Returns what the `n_links`th link of an identity may hold. An agent has one link, on which the output of its
-    /// jobs waits for its followers. Others have a few links for programs that do much, and many for commands. Jobs
-    /// have one each, and an owner may have a thousand jobs.
+    /// jobs waits for followers. Others have a few links for programs that do much, and many for commands. Jobs have
+    /// one each, and an owner may have a thousand jobs.
     pub(super) fn allowance(&self, who: &Identity, n_links: usize) -> Allowance {
         let (channels, window, unacknowledged) = match (who.role, n_links) {
             (Role::Agent, ..=2) => (self.max_channels, self.window(), Tuning::SEND_WINDOW),
@@ -168,8 +168,8 @@ impl Tuning {
     }
 
     /// Builds the configuration of an endpoint. What is derived from `secret` is the same after a restart: a server
-    /// that was killed then tells its peers at their next packet that their links are lost, instead of leaving them to
-    /// wait out the idle time. An endpoint without a secret takes the credentials' key, which lasts as long as they do.
+    /// that was killed then tells its peers at their next packet that their links are lost, instead of letting them
+    /// wait out the idle time. An endpoint without a secret uses the credentials' key, which lasts as long as they do.
     pub(super) fn endpoint(&self, credentials: &Credentials, secret: Option<[u8; 32]>) -> EndpointConfig {
         let secret = match &secret {
             Some(secret) => hmac::Key::new(hmac::HMAC_SHA256, secret),
@@ -191,7 +191,7 @@ impl Tuning {
 
     pub(super) fn limit_incoming(&self, server: &mut ServerConfig) {
         let mut entry = self.transport(Tuning::ENTRY_CHANNELS, self.entry_window(), Tuning::ENTRY_UNACKNOWLEDGED);
-        // A closed connection is remembered for nine of them.
+        // The state of a closed connection is kept for nine round-trip times.
         entry.initial_rtt(Tuning::INITIAL_RTT).stream_receive_window(Tuning::ACCEPTED_WINDOW.into());
         server
             .max_incoming(Tuning::MAX_INCOMING)

@@ -1,4 +1,4 @@
-//! A long answer as parts: split by the server, joined by the client.
+//! Splits a long answer into parts, on the server, and joins them, on the client.
 
 use rms_api::Answer;
 use rms_api::answer::ViewAnswer;
@@ -6,7 +6,7 @@ use rms_api::answer::ViewAnswer;
 use super::{MAX_LINES, Malformed};
 use crate::answer::AnswerPart;
 
-/// The parts of an answer. Each is made on demand, so that a long one is never in memory twice.
+/// The parts of an answer. Each is made on demand, so that a long answer is never in memory twice.
 pub type Parts<'a> = Box<dyn Iterator<Item = AnswerPart> + Send + 'a>;
 
 /// Returns the frames of an answer, in order; at least one. Jobs, views and negotiations can be large: one per frame.
@@ -23,7 +23,7 @@ pub fn answer_parts(answer: &Answer) -> Parts<'_> {
         Answer::Detail { now, planned, jobs } => {
             parts(jobs, 1, |_, jobs| Answer::Detail { now: *now, planned: *planned, jobs })
         }
-        // The first part contains all the clusters: they are few.
+        // The first part contains all clusters: they are few.
         Answer::Nodes { now, nodes, clusters } => parts(nodes, MAX_LINES, move |idx, nodes| {
             let clusters = if idx == 0 { clusters.clone() } else { Vec::new() };
             Answer::Nodes { now: *now, nodes, clusters }
@@ -82,10 +82,10 @@ impl AnswerParts {
         AnswerParts::default()
     }
 
-    /// Takes the next part; returns the whole answer with the last one.
+    /// Adds the next part; returns the whole answer with the last one.
     ///
     /// # Errors
-    /// A part that does not continue the previous ones, or more lines than there can be.
+    /// The part does not continue the previous ones, or there are too many lines.
     pub fn push(&mut self, part: Answer, last: bool) -> Result<Option<Answer>, Malformed> {
         self.n_lines += n_lines(&part);
         if self.n_lines > MAX_TOTAL_LINES {
@@ -159,5 +159,5 @@ fn n_lines(part: &Answer) -> usize {
     }
 }
 
-/// More lines than a deployment has; a server that sends more is not trusted.
+/// More lines than any deployment has; a server that sends more is not trusted.
 const MAX_TOTAL_LINES: usize = 4_000_000;

@@ -1,4 +1,4 @@
-//! A node's desired state: split into frames by the server, joined by the agent.
+//! Splits a node's desired state into frames, on the server, and joins them, on the agent.
 
 use rms_api::desired::Desired;
 
@@ -28,10 +28,11 @@ impl DesiredParts {
         DesiredParts::default()
     }
 
-    /// Takes the next frame; returns the whole state with the last one.
+    /// Adds the next frame; returns the whole state with the last one.
     ///
     /// # Errors
-    /// A frame of another generation than the previous ones, or a job on a node that it does not have.
+    /// The frame belongs to another generation than the previous ones, or has a job on a node that the job does not
+    /// have.
     pub fn push(&mut self, part: DesirePart) -> Result<Option<Desired>, Malformed> {
         let generation = part.generation;
         let is_first = self.so_far.is_none();

@@ -1,4 +1,4 @@
-//! What an agent reports about its jobs: split into frames by the agent, joined by the server.
+//! Splits an agent's report about its jobs into frames, on the agent, and joins them, on the server.
 
 use rms_api::desired::NodeReport;
 
@@ -27,10 +27,10 @@ impl ReportParts {
         ReportParts::default()
     }
 
-    /// Takes the next frame; returns the whole report with the last one.
+    /// Adds the next frame; returns the whole report with the last one.
     ///
     /// # Errors
-    /// A frame that is too long, or belongs to another report than the previous ones.
+    /// The frame is too long, or belongs to another report than the previous ones.
     pub fn push(&mut self, part: ReportPart) -> Result<Option<NodeReport>, Malformed> {
         let seen = part.seen;
         let mut report = self.so_far.take().unwrap_or(NodeReport { seen, jobs: Vec::new() });
@@ -57,5 +57,5 @@ impl ReportParts {
     }
 }
 
-/// More than any spool holds.
+/// More jobs than any spool holds.
 const MAX_JOBS_OF_A_NODE: usize = 65_536;

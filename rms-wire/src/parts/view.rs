@@ -1,4 +1,4 @@
-//! Converts notices to launchers into frames and back; long views are split into parts.
+//! Converts notices to launchers into frames and back, and splits long views into parts.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl ViewParts {
         ViewParts::default()
     }
 
-    /// Takes the next part; returns the whole change with the last one.
+    /// Adds the next part; returns the whole change with the last one.
     ///
     /// # Errors
     /// A part belongs to another change, or a profile is invalid.

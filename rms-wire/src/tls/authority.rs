@@ -1,4 +1,4 @@
-//! The deployment's certificate authority: it alone decides which identity a key has.
+//! The deployment's certificate authority, which alone decides which identity a key has.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::token::digest;
 #[derive(Debug)]
 pub struct Authority {
     deployment: String,
-    /// First the CA that signs; during a rotation, another trusted one beside it.
+    /// First the CA that signs; during a rotation, another trusted one.
     cas: Vec<CertificateDer<'static>>,
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Why the authority cannot be made, loaded or used.
+/// Why the authority cannot be created, loaded or used.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     #[error(transparent)]
@@ -63,10 +63,10 @@ pub enum AuthorityError {
 }
 
 impl Authority {
-    /// Makes a CA for `deployment` and stores it in `dir`; it is valid for 20 years.
+    /// Creates a CA for `deployment` and stores it in `dir`; it is valid for 20 years.
     ///
     /// # Errors
-    /// A directory that already holds one or cannot be written; an unusable name.
+    /// The directory already holds a CA or cannot be written, or the name is unusable.
     pub fn create(dir: &Path, deployment: &str, now: Time) -> Result<Authority, AuthorityError> {
         check_name(deployment)?;
         let ca_path = dir.join(CA_FILE);
@@ -78,7 +78,7 @@ impl Authority {
     }
 
     /// # Errors
-    /// Missing or damaged files, or a key that is not the certificate's.
+    /// Files are missing or damaged, or the key does not belong to the certificate.
     pub fn load(dir: &Path) -> Result<Authority, AuthorityError> {
         finish_switch(dir)?;
         let key_pem = files::read(&dir.join(KEY_FILE))?;
@@ -107,8 +107,8 @@ impl Authority {
         }
     }
 
-    /// Takes the next step in the change to another CA: makes one, which is trusted beside the present one; signs with
-    /// it, while the old one is still trusted; and removes the old one.
+    /// Takes the next step in the change to another CA: creates one, which is trusted in addition to the current one;
+    /// signs with it, while the old one is still trusted; and removes the old one.
     ///
     /// # Errors
     /// Another step is next, or the directory cannot be written. The existing files stay usable.
@@ -122,7 +122,7 @@ impl Authority {
             (Rotation::Begun, Rotation::Switched) => {
                 let old = files::read(&dir.join(CA_FILE))?;
                 files::write(&dir.join(OLD_CA_FILE), &old, Access::Everybody)?;
-                // From here on the switch is done, whichever process finishes it.
+                // From here on the switch is decided, whichever process completes it.
                 move_file(dir, NEXT_KEY_FILE, KEY_FILE)?;
                 finish_switch(dir)
             }
@@ -154,11 +154,11 @@ impl Authority {
         &self.ca_pem
     }
 
-    /// Signs a certificate in PEM for the key of `csr`. Nothing else in the request counts: the identity and the
+    /// Signs a certificate in PEM for the key of `csr`. Nothing else in the request is used: the identity and the
     /// validity are given here.
     ///
     /// # Errors
-    /// A request that is malformed or not signed by its own key, an unusable serial or validity.
+    /// The request is malformed or not signed by its own key, or the serial or validity is unusable.
     pub fn sign(
         &self,
         csr: &[u8],
@@ -186,8 +186,8 @@ impl Authority {
     }
 }
 
-/// Returns the SHA-256 of the public key in a request that can be signed: this must be known before anything is given
-/// up for it.
+/// Returns the SHA-256 of the public key in a request that can be signed: this must be known before anything is
+/// committed for it.
 ///
 /// # Errors
 /// The request is malformed, not signed by its own key, or of an unsupported kind of key.
@@ -213,7 +213,7 @@ fn parse_request(csr: &[u8]) -> Result<CertificateSigningRequestParams, Authorit
 pub enum Rotation {
     /// One CA signs and is trusted.
     None,
-    /// Another CA is trusted beside it.
+    /// Another CA is trusted in addition.
     Begun,
     /// The other CA signs; the old one is still trusted.
     Switched,
@@ -240,7 +240,7 @@ impl std::fmt::Display for Rotation {
     }
 }
 
-/// Writes a CA. The certificate comes last: if it is there, so is the key.
+/// Writes a CA. The certificate is written last: if it exists, so does the key.
 fn write_new(dir: &Path, deployment: &str, now: Time, (key_file, ca_file): (&str, &str)) -> Result<(), AuthorityError> {
     let key = KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Key)?;
     let mut params = CertificateParams::default();
@@ -258,7 +258,7 @@ fn write_new(dir: &Path, deployment: &str, now: Time, (key_file, ca_file): (&str
     Ok(())
 }
 
-/// Finishes a switch that was interrupted after its key had moved.
+/// Completes a switch that was interrupted after its key had been moved.
 fn finish_switch(dir: &Path) -> Result<(), AuthorityError> {
     let is_cut_short = dir.join(NEXT_CA_FILE).exists() && !dir.join(NEXT_KEY_FILE).exists();
     if is_cut_short { move_file(dir, NEXT_CA_FILE, CA_FILE) } else { Ok(()) }
@@ -277,7 +277,7 @@ fn read_ca(path: &Path) -> Result<CertificateDer<'static>, AuthorityError> {
     Ok(ca)
 }
 
-/// Returns which ends of a connection a role may be, checked by TLS itself.
+/// Returns which ends of a connection a role may be, which TLS itself checks.
 fn usages(role: Role) -> Vec<ExtendedKeyUsagePurpose> {
     match role {
         Role::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
@@ -303,18 +303,18 @@ fn serial(hex: &str) -> Result<SerialNumber, AuthorityError> {
 }
 
 fn since_epoch(time: Time) -> Duration {
-    // Certificates know no time before the epoch that anybody here would mean.
+    // No certificate has a time before the epoch.
     Duration::from_secs(time.as_secs().max(0) as u64)
 }
 
-/// Certificates end before the year 2500; later times do not fit all tools.
+/// Certificates end before the year 2500; some tools do not support later times.
 const LATEST: Time = Time::from_secs(16_725_225_600);
 const CA_LIFE: Duration = Duration::from_secs(20 * 366 * 24 * 3600);
 const MAX_CSR_BYTES: usize = 8 << 10;
 const CA_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
-/// The certificate of a CA that is going to sign.
+/// The certificate of a CA that will sign after the switch.
 const NEXT_CA_FILE: &str = "next.pem";
 const NEXT_KEY_FILE: &str = "next.key";
-/// The CA that signed before; its key has been deleted.
+/// The CA that signed before the switch; its key has been deleted.
 const OLD_CA_FILE: &str = "old.pem";

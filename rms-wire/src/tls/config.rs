@@ -20,7 +20,7 @@ use super::revoked::Revoked;
 use super::verifier::{ClientVerifier, Expect, Membership, ServerVerifier, Trust};
 use super::{ALPN, ALPN_JOIN};
 
-/// Why credentials make no TLS configuration.
+/// Why credentials yield no TLS configuration.
 #[derive(Debug, Error)]
 pub enum TlsError {
     #[error("TLS cannot be set up with these credentials")]
@@ -64,7 +64,7 @@ pub enum ProofError {
     Signature,
 }
 
-/// Returns the signer of a message, by a certificate that is checked as in TLS.
+/// Returns the signer of a message, by a certificate that is verified as in TLS.
 pub fn proven(
     credentials: &Credentials,
     revoked: &Revoked,
@@ -101,7 +101,7 @@ pub fn client_config(
     finish(config, ALPN)
 }
 
-/// Builds the configuration for joining: the server proves itself by the CA that the token pins, and this side proves
+/// Builds the configuration for joining: the server proves itself by the CA that the token pins; this side proves
 /// nothing.
 pub fn join_config(fingerprint: &str) -> Result<QuicClientConfig, TlsError> {
     let config = verifying(Trust::Fingerprint(fingerprint.to_owned()), &Expect::server())?.with_no_client_auth();

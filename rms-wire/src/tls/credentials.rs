@@ -25,7 +25,7 @@ struct Parts {
     key: PrivateKeyDer<'static>,
     signing: Arc<dyn SigningKey>,
     chain: Vec<CertificateDer<'static>>,
-    /// First the CA that has signed the chain; during a rotation, another one beside it.
+    /// First the CA that has signed the chain; during a rotation, another trusted one.
     cas: Vec<CertificateDer<'static>>,
     peer: Peer,
 }
@@ -50,11 +50,11 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Reads credentials from texts in PEM. `chain` begins with the program's own certificate, `ca` with the one of the
+    /// Parses credentials in PEM. `chain` begins with the program's own certificate, `ca` with the certificate of the
     /// CA that has signed it.
     ///
     /// # Errors
-    /// Texts that are not a key or certificates, or do not belong together.
+    /// The texts are not a key or certificates, or do not belong together.
     pub fn new(key_pem: &str, chain: &str, ca: &str) -> Result<Credentials, CredentialsError> {
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(CredentialsError::Key)?;
         let chain = pem::read(chain).map_err(CredentialsError::Chain)?;
@@ -71,10 +71,10 @@ impl Credentials {
         Ok(Credentials(Arc::new(Parts { key_pem: key_pem.to_owned(), key, signing, chain, cas, peer })))
     }
 
-    /// Loads `key.pem`, `cert.pem` and `ca.pem` from a directory. Finishes a rotation that was interrupted.
+    /// Loads `key.pem`, `cert.pem` and `ca.pem` from a directory. Completes a rotation that was interrupted.
     ///
     /// # Errors
-    /// Missing files, or as [`Credentials::new`].
+    /// A file is missing; otherwise those of [`Credentials::new`].
     pub fn load(dir: &Path) -> Result<Credentials, CredentialsError> {
         let chain = files::read(&dir.join(CHAIN_FILE))?;
         let ca = files::read(&dir.join(CA_FILE))?;
@@ -98,10 +98,11 @@ impl Credentials {
     }
 
     /// Writes the credentials to a directory, the key readable by its owner only. At every instant the directory holds
-    /// the old credentials or the new ones: the certificate decides which, and [`Credentials::load`] finds its key.
+    /// either the old credentials or the new ones: the certificate decides which, and [`Credentials::load`] finds its
+    /// key.
     ///
     /// # Errors
-    /// A directory that cannot be written.
+    /// The directory cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), CredentialsError> {
         files::make_dir(dir)?;
         files::write(&dir.join(CA_FILE), &self.ca_pem(), Access::Everybody)?;
@@ -112,11 +113,11 @@ impl Credentials {
         if is_rotation { self.finish_rotation(dir) } else { Ok(()) }
     }
 
-    /// Prevents other processes from renewing the credentials in this directory until the lock is dropped; returns none
-    /// if another process holds it.
+    /// Prevents other processes from renewing the credentials in this directory until the lock is dropped; returns
+    /// `None` if another process holds it.
     ///
     /// # Errors
-    /// A directory that cannot be read.
+    /// The directory cannot be read.
     pub fn lock(dir: &Path) -> Result<Option<File>, CredentialsError> {
         let lock = File::open(dir).and_then(|dir| match dir.try_lock() {
             Ok(()) => Ok(Some(dir)),
@@ -130,7 +131,7 @@ impl Credentials {
     /// Nothing is synced: their user can get new ones.
     ///
     /// # Errors
-    /// A directory that cannot be written, or is not empty.
+    /// The directory cannot be written, or is not empty.
     pub fn write_for_owner(&self, dir: &Path) -> Result<(), CredentialsError> {
         let (ca, chain) = (self.ca_pem(), self.chain_pem());
         for (name, text) in [(CA_FILE, &ca), (KEY_FILE, &self.0.key_pem), (CHAIN_FILE, &chain)] {
@@ -143,13 +144,13 @@ impl Credentials {
         let key = dir.join(KEY_FILE);
         match files::rename(&dir.join(NEXT_KEY_FILE), &key) {
             Ok(()) => Ok(()),
-            // Another process that loads the credentials at this moment has done it.
+            // Another process that is loading the credentials has already done it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(FileError::Write { path: key, source }.into()),
         }
     }
 
-    /// Signs the message with Ed25519; returns none if the key is of a kind that this program does not make.
+    /// Signs the message with Ed25519; returns `None` if the key is of a kind that this program does not create.
     pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         self.0.signing.choose_scheme(&[SignatureScheme::ED25519])?.sign(message).ok()
     }
@@ -162,7 +163,7 @@ impl Credentials {
         &self.0.peer.deployment
     }
 
-    /// The serial of the program's own certificate, in lower-case hexadecimal.
+    /// Returns the serial of the program's own certificate, in lower-case hexadecimal.
     pub fn serial(&self) -> &str {
         &self.0.peer.serial
     }
@@ -220,5 +221,5 @@ impl std::fmt::Debug for Credentials {
 const CA_FILE: &str = "ca.pem";
 const CHAIN_FILE: &str = "cert.pem";
 const KEY_FILE: &str = "key.pem";
-/// The key of the certificate that is about to replace the present one.
+/// The key of the certificate that is about to replace the current one.
 const NEXT_KEY_FILE: &str = "key.next.pem";

@@ -31,7 +31,7 @@ pub fn make_dir(dir: &Path) -> Result<(), FileError> {
     fs::create_dir_all(dir).map_err(|source| FileError::Write { path: dir.to_owned(), source })
 }
 
-/// Writes beside the file, syncs, and renames: a reader finds the old text or the new one.
+/// Writes a temporary file, syncs it, and renames it: a reader finds either the old text or the new one.
 pub fn write(path: &Path, text: &str, access: Access) -> Result<(), FileError> {
     let aside = path.with_extension("tmp");
     let written = write_aside(&aside, text, access).and_then(|()| rename(&aside, path));

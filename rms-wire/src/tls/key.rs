@@ -1,4 +1,4 @@
-//! New keys that request their first certificate; serial numbers of certificates.
+//! New keys that request their first certificate, and serial numbers of certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub struct NewKey {
     csr: Vec<u8>,
 }
 
-/// Why no key could be made.
+/// Why no key could be created.
 #[derive(Debug, Error)]
 pub enum KeyError {
     #[error("cannot make a key")]
@@ -45,7 +45,7 @@ impl NewKey {
     /// certificate is requested for it.
     ///
     /// # Errors
-    /// As [`NewKey::generate`], and a directory that cannot be read or written.
+    /// Those of [`NewKey::generate`]; also if the directory cannot be read or written.
     pub fn kept(dir: &Path) -> Result<NewKey, KeyError> {
         let path = dir.join(JOINING_KEY_FILE);
         let is_there = path.try_exists().map_err(|source| FileError::Read { path: path.clone(), source })?;
@@ -77,10 +77,10 @@ impl NewKey {
         &self.csr
     }
 
-    /// Joins the key with the certificates that were issued for it, both in PEM.
+    /// Combines the key with the certificates that were issued for it, both in PEM.
     ///
     /// # Errors
-    /// Texts that are not certificates, or certificates of another key, another CA or no identity.
+    /// The texts are not certificates, or are certificates of another key, another CA or no identity.
     pub fn into_credentials(self, chain: &str, ca: &str) -> Result<Credentials, CredentialsError> {
         Credentials::new(&self.pair.serialize_pem(), chain, ca)
     }
@@ -89,8 +89,8 @@ impl NewKey {
 /// The key of a join that was not answered yet.
 const JOINING_KEY_FILE: &str = "key.joining.pem";
 
-/// The bytes before the seed of an Ed25519 key in PKCS #8, version 1. The key pairs that `generate` would make are of
-/// version 2, with the public key behind the seed, and neither OpenSSL 3.0 nor software built on it reads those: a
+/// The bytes before the seed of an Ed25519 key in PKCS #8, version 1. The key pairs that `generate` would create are of
+/// version 2, with the public key after the seed. Neither OpenSSL 3.0 nor software built on it can read those, so a
 /// client in another language could not use its credentials.
 const PKCS8_ED25519: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];

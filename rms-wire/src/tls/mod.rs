@@ -1,4 +1,4 @@
-//! Identities of peers: certificates, the authority that signs them, and the TLS configurations that demand them.
+//! Identities of peers: certificates, the authority that signs them, and the TLS configurations that require them.
 
 mod authority;
 mod config;

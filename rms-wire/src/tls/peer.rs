@@ -1,4 +1,4 @@
-//! Reads the identity out of a certificate; the only place that parses SPIFFE URIs.
+//! Extracts the identity from a certificate; the only module that parses SPIFFE URIs.
 
 use data_encoding::HEXLOWER;
 use rms_model::identity::{NameError, RoleError, check_name};
@@ -36,7 +36,7 @@ pub enum PeerError {
 
 impl Peer {
     /// # Errors
-    /// Anything but exactly one well-formed SPIFFE URI with a role and a name.
+    /// The certificate does not have exactly one well-formed SPIFFE URI with a role and a name.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Peer, PeerError> {
         let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| PeerError::Unreadable)?;
         let (deployment, identity) = parse_uri(only_uri(&certificate)?)?;
@@ -79,7 +79,7 @@ pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
 }
 
 fn only_uri<'a>(certificate: &'a X509Certificate<'_>) -> Result<&'a str, PeerError> {
-    // An extension that occurs twice is an error here, too.
+    // A duplicate extension is an error here, too.
     let names = certificate.subject_alternative_name().map_err(|_| PeerError::Unreadable)?;
     let names = names.ok_or(PeerError::NotOneUri)?;
     match names.value.general_names.as_slice() {
@@ -102,7 +102,7 @@ fn parse_uri(uri: &str) -> Result<(String, Identity), PeerError> {
     Ok((deployment.to_owned(), Identity::new(role, name)?))
 }
 
-/// Shortens what an unknown peer sent, so that it is not printed at any length.
+/// Shortens text from an unknown peer, so that it is not printed at any length.
 fn shorten(uri: &str) -> String {
     uri.chars().take(120).collect()
 }

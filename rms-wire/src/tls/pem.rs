@@ -1,4 +1,4 @@
-//! Certificates as texts in PEM form.
+//! Certificates in PEM.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub fn write(certificates: &[CertificateDer<'_>]) -> String {
 }
 
 /// # Errors
-/// Text that is not PEM, or that contains no certificate.
+/// The text is not PEM, or contains no certificate.
 pub fn read(text: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     if certificates.is_empty() { Err(Error::NoItemsFound) } else { Ok(certificates) }

@@ -28,7 +28,7 @@ impl Revoked {
         self.0.send_replace(serials.into_iter().collect());
     }
 
-    /// Waits until the set contains this serial, which it may do already; never returns once nobody is left to add it.
+    /// Waits until the set contains this serial; returns at once if it does, and never if nobody is left to add it.
     pub async fn until_it_has(self, serial: &str) {
         let mut changes = self.0.subscribe();
         // Waiting must not keep the set alive.

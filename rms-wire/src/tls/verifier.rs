@@ -22,7 +22,7 @@ use rms_model::error::chain;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     pub role: Role,
-    /// Any peer of that role, if absent.
+    /// Absent for any peer of that role.
     pub name: Option<String>,
 }
 
@@ -215,7 +215,7 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-/// Returns the rejection in place of an error which says that another CA has signed.
+/// Returns the rejection instead of an error that means that another CA has signed.
 fn or_of_other_ca(error: Error, rejection: Rejection) -> Error {
     match error {
         // CAs of one deployment have one name, so that only the signature tells them apart.

@@ -1,8 +1,9 @@
-//! Whether what was published stands in what is written now.
+//! Checks whether published values are contained in the values that are written now.
 
 use rmpv::Value;
 
-/// Is all of `published` in `now`, at the same place? Structs may have got fields since, and nothing else may differ.
+/// Returns whether all of `published` is in `now`, at the same place. Structs may have new fields; nothing else may
+/// differ.
 pub fn is_contained(published: &Value, now: &Value) -> bool {
     match (published, now) {
         (Value::Map(published), Value::Map(now)) => published.iter().all(|(name, value)| {
@@ -17,7 +18,7 @@ pub fn is_contained(published: &Value, now: &Value) -> bool {
     }
 }
 
-/// As bytes of MessagePack.
+/// Like [`is_contained`], for bytes of MessagePack.
 pub fn is_contained_in(published: &[u8], now: &[u8]) -> bool {
     let value = |mut bytes: &[u8]| rmpv::decode::read_value(&mut bytes).expect("it is MessagePack");
     is_contained(&value(published), &value(now))

@@ -1,4 +1,4 @@
-//! One value of everything that travels, in the domain's terms.
+//! One value of everything that is sent, in the types of the domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ fn token_order() -> TokenOrder {
     }
 }
 
-/// Every call but the join.
+/// Returns every call but the join.
 pub fn calls() -> Vec<Call> {
     let mut calls = first_calls();
     calls.push(Call::Query(Query::Budgets));
@@ -215,7 +215,7 @@ fn first_calls() -> Vec<Call> {
     calls
 }
 
-/// More answers.
+/// Returns more answers.
 fn more_answers() -> Vec<Answer> {
     let stuck = |reason| Answer::WouldStart { request: request(), at: None, reason: Some(reason) };
     let mut answers = vec![Answer::Budgets(negotiating::budgets())];
@@ -312,7 +312,7 @@ pub fn report() -> NodeReport {
     NodeReport { seen: Generation(76), jobs: statuses.enumerate().map(report).collect() }
 }
 
-/// What is younger than the others, which must keep their places.
+/// Returns reasons added later, so that the others keep their places.
 fn later_reasons() -> [Reason; 3] {
     [
         Reason::AgentsExpected { cluster: "a".to_owned(), n_nodes: 3, until: secs(5) },
@@ -354,7 +354,7 @@ fn reasons() -> Vec<Reason> {
     ]
 }
 
-/// Ends that a node alone can tell.
+/// Returns exits that only a node can report.
 pub fn ends_by_the_node() -> NodeReport {
     let exits = [
         NodeExit::OutOfMemory,
@@ -513,7 +513,7 @@ pub fn record(job: u64) -> JobRecord {
     }
 }
 
-/// Every answer, with every variant inside.
+/// Returns every answer, with every variant inside.
 pub fn answers() -> Vec<Answer> {
     let mut answers = first_answers();
     answers.extend(more_answers());

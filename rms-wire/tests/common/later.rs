@@ -1,4 +1,5 @@
-//! Values that came after those of [`domain`](super::domain), whose samples keep their numbers.
+//! Values that were added after those of [`domain`](super::domain), so that the samples of the latter keep their
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -268,37 +269,37 @@ pub fn report() -> NodeReport {
     NodeReport { jobs, ..NodeReport::default() }
 }
 
-/// Of a node with devices.
+/// Returns the hello of a node with devices.
 pub fn hello() -> AgentHello {
     let hello = domain::hello();
     AgentHello { inventory: Inventory { devices: devices("gpu:a100:4,fpga:1"), ..hello.inventory }, ..hello }
 }
 
-/// Of a node whose kernel cannot keep jobs to all that they were given.
+/// Returns the hello of a node whose kernel cannot confine jobs to everything that they were given.
 pub fn lax() -> AgentHello {
     let hello = hello();
     let unenforced = ["cpus", "devices"].map(str::to_owned).into();
     AgentHello { inventory: Inventory { unenforced, ..hello.inventory }, ..hello }
 }
 
-/// Of a node with scratch space.
+/// Returns the hello of a node with scratch space.
 pub fn roomy() -> AgentHello {
     let hello = hello();
     AgentHello { inventory: Inventory { scratch: Mebibytes(500_000), ..hello.inventory }, ..hello }
 }
 
-/// Of a node whose packages have not as many cores as each other.
+/// Returns the hello of a node whose packages differ in their number of cores.
 pub fn uneven() -> AgentHello {
     let hello = domain::hello();
     AgentHello { inventory: hello.inventory.with_parts(vec![13, 11], vec![6, 7, 11]), ..hello }
 }
 
-/// Of a node that can start nothing.
+/// Returns the hello of a node that cannot start jobs.
 pub fn troubled() -> AgentHello {
     AgentHello { trouble: Some("its spool is full".to_owned()), ..domain::hello() }
 }
 
-/// Of a job that borrows CPUs.
+/// Returns the desired state of a node with a job that borrows CPUs.
 pub fn desired_of_guest() -> Desired {
     let mut desired = desired();
     for job in &mut desired.jobs {
@@ -307,7 +308,7 @@ pub fn desired_of_guest() -> Desired {
     desired
 }
 
-/// Of a node that is shared.
+/// Returns the desired state of a node that is shared.
 pub fn desired() -> Desired {
     let mut desired = domain::desired();
     desired.jobs.truncate(1);

@@ -1,4 +1,4 @@
-//! One value of everything that launchers say and are told, in the domain's terms.
+//! One value of every message to and from launchers, in the types of the domain.
 
 use rms_api::Refused;
 use rms_api::answer::LauncherReport;
@@ -19,7 +19,7 @@ use rms_model::{
 
 const JOB: JobId = JobId(300);
 
-/// A usual time of day.
+/// Returns an ordinary time.
 pub fn now() -> Time {
     Time::from_secs(1_790_000_000)
 }
@@ -77,7 +77,7 @@ pub fn calls() -> Vec<LauncherCall> {
     ]
 }
 
-/// Came after those.
+/// Returns calls that were added later.
 pub fn later_calls() -> Vec<LauncherCall> {
     let constraint = Constraint {
         devices: devices("gpu:a100:2"),
@@ -101,7 +101,7 @@ fn devices(text: &str) -> Devices {
     text.parse().expect("devices")
 }
 
-/// The same.
+/// Returns answers that were added later.
 pub fn later_answers() -> Vec<Result<LauncherAnswer, Refused>> {
     let cluster = ClusterInfo {
         cluster: ClusterId(1),
@@ -152,7 +152,7 @@ pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
     ]
 }
 
-/// A profile of so many steps that all differ from their neighbours.
+/// Returns a profile of this many steps, each different from its neighbours.
 pub fn profile(n_pairs: i64) -> Profile {
     let pair = |idx: i64| (Span::from_millis(1000 + idx), 1 + idx % 3);
     Profile::from_pairs(now() + Span::from_secs(2), (0..n_pairs).map(pair))
@@ -199,7 +199,7 @@ pub fn notices() -> Vec<Notice> {
     ]
 }
 
-/// Came after those: for who looks for slices.
+/// Returns notices that were added later: for launchers that look for slices.
 pub fn later_notices() -> Vec<Notice> {
     let shapes = |shape: u32| ClusterChange { shape, ..changed(vec![(4, Some(profile(2)))]).clusters.remove(0) };
     let part = rms_model::Grant { cores: (0..4).collect(), memory: Mebibytes(8000), ..Default::default() };

@@ -1,4 +1,4 @@
-//! A deployment for tests: an authority in a temporary directory and credentials for anybody.
+//! A deployment for tests: an authority in a temporary directory, and credentials for any identity.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod contained;

@@ -1,4 +1,4 @@
-//! One value of everything that is said about the size of a running application, in the domain's terms.
+//! One value of every message about the size of a running application, in the types of the domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +65,7 @@ pub fn id(initiator: Side, number: u32) -> NegotiationId {
     NegotiationId { initiator, number }
 }
 
-/// Nodes by name, with all the terms there are.
+/// Returns an item for named nodes, with all possible terms.
 fn nodes_with_terms() -> Item {
     let terms = Terms {
         sizes: Sizes::Listed(vec![6, 8]),
@@ -80,7 +80,7 @@ fn nodes_with_terms() -> Item {
     Item { nodes, terms, ..Item::up_to(Resource::Nodes(ClusterId(1)), 4, 2) }
 }
 
-/// All resources, sets and shapes.
+/// Returns a template with all resources, sets and shapes.
 pub fn template(direction: Direction) -> Template {
     let parties = Parties { job: JOB, run: RUN, initiator: Side::Rms };
     let either = |sizes: Sizes, quantity| {
@@ -99,7 +99,7 @@ pub fn template(direction: Direction) -> Template {
 }
 
 trait Of {
-    /// The same terms, with totals that are possible in this direction.
+    /// Returns the same terms, with totals that are possible in this direction.
     fn of(self, direction: Direction) -> Self;
 }
 
@@ -134,13 +134,13 @@ pub fn messages() -> Vec<Message> {
     messages
 }
 
-/// What is younger than the others, which must keep their places.
+/// Returns a statement that was added later, so that the others keep their places.
 fn recalled() -> Message {
     let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Recalled };
     Message { id: id(Side::Rms, 7), seq: 4, ack_seq: 1, statement: Some(statement) }
 }
 
-/// Asks about what is inside nodes, and licences.
+/// Returns asks about resources inside nodes, and licences.
 pub fn asks_inside() -> Vec<Ask> {
     let plain = || Ask { duration: None, ..asks().remove(0) };
     let (cluster, name) = (|| Some("a".to_owned()), str::to_owned);
@@ -196,21 +196,21 @@ pub fn holding() -> Holding {
     }
 }
 
-/// A node that is not ready yet.
+/// Returns a holding with a node that is not ready yet.
 pub fn coming() -> Holding {
     let mut holding = holding();
     holding.nodes.iter_mut().for_each(|node| (node.is_departing, node.is_coming) = (false, node.is_departing));
     holding
 }
 
-/// With nodes of two hardware threads a core.
+/// Returns a holding with nodes of two hardware threads per core.
 pub fn of_cores() -> Holding {
     let mut holding = holding();
     holding.nodes.iter_mut().for_each(|node| node.cores = node.cpus / 2);
     holding
 }
 
-/// What an application holds of a node that it shares.
+/// Returns a holding with a node that is shared.
 pub fn shared() -> Holding {
     let mut holding = holding();
     holding.nodes.iter_mut().for_each(|node| {
@@ -219,7 +219,7 @@ pub fn shared() -> Holding {
     Holding { licences: [(ClusterId(1), "matlab:2".parse().expect("licences"))].into(), ..holding }
 }
 
-/// Memory, devices and licences in one proposal.
+/// Returns a proposal with memory, devices and licences.
 pub fn inside() -> Message {
     let parties = Parties { job: JOB, run: RUN, initiator: Side::Application };
     let cluster = ClusterId(1);
@@ -260,7 +260,7 @@ pub fn reminders() -> Vec<Reminder> {
     vec![waiting, leaving]
 }
 
-/// What the negotiator of an application with a profile is answered.
+/// Returns the answer to the negotiator of an application with a profile.
 pub fn attached_in_stages() -> Result<NegotiatorAnswer, Refused> {
     Ok(NegotiatorAnswer::Attached(Box::new(Attached { holding: in_stages(), ..attached() })))
 }
@@ -349,12 +349,12 @@ pub fn outcomes() -> Vec<AskOutcome> {
     vec![ready, failed(None)]
 }
 
-/// What is younger than the others, which must keep their places.
+/// Returns an outcome that was added later, so that the others keep their places.
 pub fn short() -> AskOutcome {
     AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources, free: Some(6) }
 }
 
-/// What clients call about sizes.
+/// Returns the calls of clients about sizes.
 pub fn client_calls() -> Vec<Call> {
     let mut calls: Vec<Call> = asks().into_iter().map(|ask| Call::Negotiate { job: JOB, ask }).collect();
     calls.push(Call::ResizeDone { job: JOB, generation: 300 });

@@ -1,4 +1,4 @@
-//! A QUIC client that obeys nobody: any certificate or none, any protocol, any bytes.
+//! A QUIC client that follows no rules: any certificate or none, any protocol, any bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Raw {
         Raw { endpoint: Endpoint::client(LOOPBACK).expect("a free port") }
     }
 
-    /// Connects with the key and certificate in `saved`, if any, and trusts whoever answers.
+    /// Connects with the key and certificate in `saved`, if any, and trusts any server.
     pub async fn connect(
         &self,
         address: SocketAddr,

@@ -23,12 +23,12 @@ use rms_wire::{
 
 use super::{domain, later, launching, negotiating};
 
-/// One frame with what can be done to its bytes.
+/// One frame, with the operations on its bytes.
 pub struct Sample {
     pub kind: Kind,
     pub name: String,
     pub frame: Vec<u8>,
-    /// Decodes a frame of this kind, parses what it stands for, and encodes it again.
+    /// Decodes a frame of this kind, parses its meaning, and encodes it again.
     pub again: fn(&[u8]) -> Result<Vec<u8>, DecodeError>,
 }
 
@@ -36,7 +36,7 @@ fn sample<M: Message>(name: &str, message: &M, again: fn(&[u8]) -> Result<Vec<u8
     Sample { kind: M::KIND, name: name.to_owned(), frame: encode(message).expect("within the limit"), again }
 }
 
-/// Samples of a kind that stands for itself.
+/// Returns samples of a kind that needs no further parsing.
 fn plain<M: Message>(named: impl IntoIterator<Item = (&'static str, M)>) -> Vec<Sample> {
     named
         .into_iter()
@@ -48,12 +48,12 @@ fn again<M: Message>(message: &M) -> Vec<u8> {
     encode(message).expect("what was decoded within the limit is encoded within it")
 }
 
-/// As [`plain`], numbered in their order.
+/// Like [`plain`], numbered in their order.
 fn plain_numbered<M: Message>(name: &str, messages: impl IntoIterator<Item = M>) -> Vec<Sample> {
     parsed(name, messages, |frame| Ok(again(&decode_frame::<M>(frame)?)))
 }
 
-/// Samples of a kind whose parts are put together, numbered in their order.
+/// Returns samples of a kind whose parts are joined, numbered in their order.
 fn parsed<M: Message>(
     name: &str,
     messages: impl IntoIterator<Item = M>,

@@ -1,6 +1,6 @@
-//! A network that exists only in memory: it loses, delays, reorders and cuts, the same way for the same seed.
+//! A network in memory that loses, delays, reorders and cuts, in the same way for the same seed.
 //!
-//! Time is tokio's paused clock, so minutes of silence take no time at all.
+//! Time is tokio's paused clock, so minutes of silence take no real time.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::io::{self, IoSliceMut};
@@ -27,14 +27,14 @@ struct State {
     start: Instant,
     loss: f64,
     delay: RangeInclusive<Duration>,
-    /// Addresses that nothing reaches and nothing comes from.
+    /// Addresses that are cut off in both directions.
     cut_off: BTreeSet<SocketAddr>,
     inboxes: BTreeMap<SocketAddr, Inbox>,
     n_sockets: u64,
     trace: Vec<Sent>,
 }
 
-/// One datagram and what became of it.
+/// One datagram and its fate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub at: Duration,
@@ -49,12 +49,12 @@ pub struct Sent {
 struct Inbox {
     /// The earliest first.
     arriving: BinaryHeap<std::cmp::Reverse<Arriving>>,
-    /// The socket it belongs to. An older one on the same address is dead, as after a crash.
+    /// The socket to which the inbox belongs. An older socket at the same address is dead, as after a crash.
     owner: u64,
     waker: Option<Waker>,
 }
 
-/// Ordered by the time of arrival, and by sending where that is equal.
+/// Ordered by the time of arrival, then by the order of sending.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Arriving {
     at: Instant,
@@ -82,7 +82,7 @@ impl Network {
         self.0.lock().expect("nobody panics while holding it")
     }
 
-    /// From now on so many of all datagrams are lost, and the others take so long: a range reorders them.
+    /// From now on, loses this fraction of all datagrams and delays the others; a range reorders them.
     pub fn disturb(&self, loss: f64, delay: RangeInclusive<Duration>) {
         let mut state = self.state();
         (state.loss, state.delay) = (loss, delay);
@@ -96,7 +96,7 @@ impl Network {
         self.state().cut_off.remove(&address);
     }
 
-    /// The socket of node `n`. A former one of the same node falls silent.
+    /// Returns the socket of node `n`. An earlier socket of the same node falls silent.
     pub fn socket(&self, n: u8) -> Arc<SimSocket> {
         let address = SocketAddr::from((Ipv4Addr::new(10, 0, 0, n), 6818));
         let mut state = self.state();
@@ -114,7 +114,7 @@ impl Network {
 impl State {
     fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let at = Instant::now();
-        // Drawn always, so that a cut changes nothing for the others.
+        // Always drawn, so that a cut does not change the random numbers of the others.
         let is_lost = self.rng.random_bool(self.loss);
         let delay = self.rng.random_range(self.delay.clone());
         let is_cut = self.cut_off.contains(&from) || self.cut_off.contains(&to);
@@ -138,7 +138,7 @@ pub struct SimSocket {
     network: Network,
     address: SocketAddr,
     owner: u64,
-    /// Rings when the next datagram arrives.
+    /// Fires when the next datagram arrives.
     alarm: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 

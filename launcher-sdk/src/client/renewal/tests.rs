@@ -1,4 +1,4 @@
-//! Clients that stay connected over a change of the CA.
+//! Tests of clients that stay connected while the CA changes.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::*;
 
 const JOB: JobId = JobId(7);
 
-/// A server's endpoint and its CA, and the directory of a client.
+/// A server's endpoint with its CA, and a client directory.
 struct Scene {
     dir: TempDir,
     authority: Authority,
@@ -31,7 +31,7 @@ impl Scene {
         Scene { dir, authority, server }
     }
 
-    /// The next client of ann, and the server's end of its link.
+    /// Connects another client of ann. Returns it with the server's end of its link.
     async fn connect(&self) -> (Client, Link) {
         self.save();
         let address = self.server.local_addr().expect("it is bound").to_string();
@@ -40,7 +40,7 @@ impl Scene {
         (client.expect("it serves"), link)
     }
 
-    /// Saves a new certificate for ann, as another command does.
+    /// Saves a new certificate for ann, as another process does.
     fn save(&self) {
         signed(&self.authority, Role::User, "ann").save(self.dir.path()).expect("a client directory");
     }
@@ -54,7 +54,7 @@ impl Scene {
         link.close("the server is restarted");
     }
 
-    /// Serves what comes from now on: a watched job is over, and certificates are renewed.
+    /// Serves everything from now on: watched jobs have ended, and certificates are renewed.
     fn serve(self) -> TempDir {
         let authority = Arc::new(self.authority);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Ranks on nodes that a job gives back: they finalize while others of their world continue, or are ended.
+//! Tests of ranks on nodes that a job gives back: they finalize while others of their world continue, or are ended.
 
 use super::*;
 use crate::pmi::hub::Need;
@@ -12,7 +12,7 @@ impl Job {
         self.carry_all();
     }
 
-    /// Sets the nodes of the job from now on.
+    /// Sets the nodes of the job.
     fn keep(&mut self, nodes: &[usize], generation: u32) {
         let member = |idx: &usize| Member { node: node(*idx), capacity: 1, is_departing: false };
         let outs = self.hub.update(nodes.iter().map(member).collect(), generation);

@@ -51,7 +51,7 @@ impl Story {
         Story { job, dice, actors, n_actors: 3, n_refused: 0 }
     }
 
-    /// Does one random step. Returns false if none is left.
+    /// Takes one random step. Returns false if none is left.
     fn step(&mut self, may_break: bool) -> bool {
         let n_ways = self.job.ups.len() + self.job.downs.len();
         let ready: Vec<u32> =
@@ -180,7 +180,7 @@ fn tell(dice: Dice) -> (usize, usize) {
         story.step(true);
     }
     let mut n_steps = 0;
-    // What was lost last is sent again only after a connection breaks, so each connection is restored once more.
+    // What was lost last is sent again only after a reconnection, so each connection is restored once more.
     for idx in 1..3 {
         let again = story.job.node(&node(idx)).relinked();
         story.job.ups.extend(again.into_iter().map(|up| (node(idx), up)));

@@ -1,4 +1,4 @@
-//! Ranks that spawn others: where those go, what they see, and what happens to those that cannot be started.
+//! Tests of ranks that spawn others: their nodes, what they see, and what happens if they cannot be started.
 
 use super::*;
 use crate::pmi::WorldId;
@@ -6,7 +6,7 @@ use crate::pmi::hub::{Grown, Need};
 
 const REFUSED: &str = "cmd=spawn_result rc=-1 msg=";
 
-/// Returns the nodes that got ranks, and how many each.
+/// Returns the nodes that got ranks, and how many each got.
 fn places(job: &Job) -> Vec<(String, u32)> {
     let n_ranks = |placement: &Placement| placement.parts.iter().map(|part| part.n_ranks).sum();
     job.started.iter().map(|(node, placement)| (node.node.clone(), n_ranks(placement))).collect()
@@ -176,7 +176,7 @@ fn without_room_more_nodes_are_asked_for_and_waited_for() {
     assert_eq!(job.hears(0), "cmd=spawn_result rc=0 errcodes=0,0,0");
     assert_eq!(places(&job), placed(&[("x", 2), ("y", 1)]));
 
-    // They leave and the nodes are given back, without an error.
+    // They leave, and the nodes are given back without an error.
     (1..=3).for_each(|task| job.init(task));
     (1..=3).for_each(|task| job.finish(task));
     members.truncate(1);

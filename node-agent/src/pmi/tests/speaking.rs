@@ -1,4 +1,4 @@
-//! The lines of single ranks: transcripts of real ones, and invalid ones.
+//! Tests of the lines of single ranks: transcripts of real ones, and invalid ones.
 
 use super::*;
 use crate::pmi::WorldId;
@@ -110,7 +110,7 @@ fn a_question_whose_answer_got_lost_is_asked_again() {
     assert_eq!(rank.relinked(), [Up::Hello]);
 }
 
-/// The first node would wait for the end message of any node that has sent something.
+/// Otherwise the first node would wait for the end message of any node that has sent something.
 #[test]
 fn a_program_that_is_none_of_mpi_says_nothing_when_the_way_is_there_again() {
     let mut job = Job::new("k", &[1, 1]);

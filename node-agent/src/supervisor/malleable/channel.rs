@@ -22,7 +22,7 @@ use crate::spool;
 /// The listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// A socket of messages, although its type is named for streams.
+    /// A message socket, although its type is named for streams.
     listener: UnixListener,
     path: PathBuf,
 }
@@ -34,7 +34,7 @@ impl Listener {
     /// Opens the socket to all users: each client is checked.
     ///
     /// # Errors
-    /// As socket(2) and bind(2).
+    /// See socket(2) and bind(2).
     pub fn open(path: &Path) -> io::Result<Listener> {
         let _left_over = fs::remove_file(path);
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -55,7 +55,7 @@ impl Listener {
         loop {
             match self.listener.accept() {
                 Ok((socket, _)) => {
-                    // A process that is gone already has sent nothing.
+                    // A process that has already ended has sent nothing.
                     if let Ok(peer) = getsockopt(&socket, PeerCredentials) {
                         let (pid, uid) = (Pid::from_raw(peer.pid()), Uid::from_raw(peer.uid()));
                         return Some(Client { socket, pid, uid, may_join: false });
@@ -89,7 +89,7 @@ pub struct Client {
 pub enum Received {
     Nothing,
     Request(Request),
-    /// The process is gone, or sent an invalid message.
+    /// The process has ended, or sent an invalid message.
     Closed,
 }
 
@@ -110,7 +110,7 @@ impl Client {
     }
 
     /// Sends an answer. A process that does not read misses it: the page has the same content, and a caller has a
-    /// timeout of its own.
+    /// time-out of its own.
     pub fn send(&self, answer: &Answer, file: Option<BorrowedFd<'_>>) {
         let bytes = answer.to_bytes();
         let fds = file.map(|file| [file.as_raw_fd()]);

@@ -1,4 +1,4 @@
-//! Decides which CPUs each joined process of a job is to use: values in, values out.
+//! Decides which CPUs each joined process of a job should use: a pure computation.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::topology::cpulist::CpuSet;
 pub struct Members {
     /// The CPUs that the job had when it started.
     initial: CpuSet,
-    /// How many it asked for.
+    /// How many it requested.
     n_asked: usize,
-    /// The CPUs that the job is to have now.
+    /// The CPUs that the job should have now.
     current: CpuSet,
     members: BTreeMap<i32, Member>,
     /// CPUs set aside for processes that have not joined yet.
@@ -24,7 +24,7 @@ pub struct Members {
 #[derive(Clone, Debug)]
 pub struct Member {
     rank: Option<Rank>,
-    /// The CPUs that it was started on, if those are only some of the job's.
+    /// The CPUs on which it was started, if those are only some of the job's.
     pin: Option<CpuSet>,
     /// The most CPUs that it will have.
     most: usize,
@@ -37,7 +37,7 @@ pub struct Member {
 #[derive(Clone, Debug)]
 struct ExclusiveCpus {
     cpus: CpuSet,
-    /// The processes that these CPUs were taken from, and go back to.
+    /// The processes from which these CPUs were taken, and to which they return.
     taken_from: BTreeMap<i32, CpuSet>,
     returns: bool,
 }
@@ -86,7 +86,7 @@ impl Members {
         self.members.insert(pid, Member { rank, held: first, pin, most, exclusive });
     }
 
-    /// Removes a process that has ended. Stolen CPUs go back to the processes that still want them.
+    /// Removes a process that has ended. Stolen CPUs return to the processes that still want them.
     pub fn leave(&mut self, pid: i32) {
         let exclusive = self.members.remove(&pid).and_then(|member| member.exclusive);
         if let Some(exclusive) = exclusive {
@@ -101,7 +101,7 @@ impl Members {
         }
     }
 
-    /// Returns how many CPUs the process would have if the job had all that it asked for.
+    /// Returns how many CPUs the process would have if the job had everything that it requested.
     pub fn most(&self, pid: i32) -> u32 {
         self.members.get(&pid).map_or(self.n_asked, |member| member.most) as u32
     }
@@ -121,7 +121,7 @@ impl Members {
         let is_whole = self.initial == self.current && of_others.is_empty();
         let pin = member.pin.as_ref().map(|pin| pin.intersection(&common).copied().collect::<CpuSet>());
         match (member.rank, pin.filter(|pin| !pin.is_empty())) {
-            // As the rank was started, however ranks were placed then.
+            // The rank keeps the CPUs on which it was started, however ranks were placed then.
             (Some(_), Some(pin)) if is_whole => pin,
             (Some(_), None) if is_whole => common,
             (Some(rank), _) => slice(&common, rank),
@@ -163,7 +163,7 @@ impl Members {
     /// Sets CPUs aside for a process that will join.
     ///
     /// # Errors
-    /// As above, or the process has joined.
+    /// Those of [`Members::set`], or the process has joined.
     pub fn pre_init(&mut self, pid: i32, cpus: &CpuSet, flags: Flags) -> Result<(), Status> {
         if self.members.contains_key(&pid) || self.pre_registered.contains_key(&pid) {
             return Err(Status::Already);
@@ -176,7 +176,7 @@ impl Members {
         Ok(())
     }
 
-    /// Ends setting CPUs aside for the process.
+    /// Releases the CPUs that are set aside for the process.
     ///
     /// # Errors
     /// None were set aside.
@@ -254,7 +254,7 @@ mod tests {
             members.set_current(cpus(current));
             assert_eq!((members.intended(1), members.most(1)), (cpus(current), 4));
         }
-        // A process that is started later, with fewer CPUs, may get as many later.
+        // A process that is started later, on fewer CPUs, may also get that many later.
         members.set_current(cpus(&[0]));
         members.join(2, None, cpus(&[0]), None);
         assert_eq!((members.intended(2), members.most(2)), (cpus(&[0]), 4));
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2, 3]), cpus(&[0, 1, 2, 3])));
     }
 
-    /// A guest begins on borrowed CPUs, and has all that it asked for once the job that lent them has ended.
+    /// A guest starts on borrowed CPUs, and has all that it requested once the job that lent them has ended.
     #[test]
     fn processes_of_a_guest_may_have_what_the_job_asked_for() {
         let mut members = Members::new(cpus(&[2, 3]), 4);
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!((members.most(1), members.most(10), members.intended(11)), (4, 2, cpus(&[3])));
         members.set_current((0..4).collect());
         assert_eq!((members.intended(1), members.intended(10)), ((0..4).collect(), cpus(&[0, 1])));
-        // One that was started on more than the job began with.
+        // A process that was started on more CPUs than the job had at its start.
         let mut members = Members::new(cpus(&[0, 1]), 2);
         members.set_current((0..4).collect());
         members.join(1, None, (0..4).collect(), None);
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(members.set(2, &cpus(&[0, 1, 2, 3]), STEAL), Err(Status::NotAllowed), "its last one");
         members.leave(2);
         assert_eq!(members.intended(1), cpus(&[0, 1, 2]), "it comes back");
-        // A job that has fewer CPUs uses those, and what was set aside applies again when it has it again.
+        // A job that has fewer CPUs uses those; what was set aside applies again once it has it again.
         members.set_current(cpus(&[2, 3]));
         assert_eq!(members.intended(1), cpus(&[2]));
         members.set_current(cpus(&[3]));

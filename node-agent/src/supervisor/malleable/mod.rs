@@ -1,5 +1,4 @@
-//! The processes of a job that follow its CPUs by themselves: which have joined, what each was told, and what it
-//! answered.
+//! The processes of a job that follow its CPUs themselves: which have joined, what each was told, and what it answered.
 
 mod channel;
 mod members;
@@ -37,7 +36,7 @@ pub struct Malleable {
     next_client: u64,
     members: Members,
     pages: BTreeMap<i32, Shared>,
-    /// Clients that are answered when the change is over.
+    /// Clients that are answered when the change is complete.
     waiting: Vec<(u64, Kind)>,
     /// Whether a process was refused because the job has too many.
     was_full: bool,
@@ -58,7 +57,7 @@ struct Shared {
 /// The outcome of a message of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Other CPUs are intended for some processes than before.
+    /// The intended CPUs of some processes have changed.
     pub has_changed: bool,
     /// A warning for the owner.
     pub warning: Option<String>,
@@ -68,10 +67,10 @@ pub struct Outcome {
 const MAX_UNJOINED: usize = 64;
 
 impl Malleable {
-    /// Opens the socket of a job with these CPUs, which asked for `n_asked`, before any of its processes is started.
+    /// Opens the socket of a job with these CPUs, which requested `n_asked`, before any of its processes is started.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub fn open(dir: &Path, owner: Uid, cpus: CpuSet, n_asked: usize) -> io::Result<Malleable> {
         Ok(Malleable {
             listener: Listener::open(&socket_path(dir))?,
@@ -103,14 +102,14 @@ impl Malleable {
     }
 
     fn accept(&mut self, cgroup: &Cgroup) {
-        // Further ones wake the supervisor again, after other clients have been served.
+        // Further clients wake the supervisor again, after others have been served.
         for mut client in std::iter::from_fn(|| self.listener.accept()).take(MAX_UNJOINED).collect::<Vec<_>>() {
             client.may_join = client.uid.is_root() || is_of_job(client.pid, cgroup);
             // The agent may connect, too.
             let is_agents = client.uid == Uid::current();
             let is_ours = client.uid == self.owner || client.uid.is_root() || is_agents;
             let is_allowed_here = is_agents || client.may_join;
-            // A process that connects endlessly harms only itself.
+            // A process that keeps connecting harms only itself.
             let has_room = self.clients.len() < self.pages.len() + MAX_UNJOINED;
             if is_ours && is_allowed_here && has_room {
                 self.clients.insert(self.next_client, client);
@@ -205,7 +204,7 @@ impl Malleable {
         if let Some(before) = self.pages.insert(pid, shared).filter(|before| before.client != id) {
             self.clients.remove(&before.client);
         }
-        // Published before anything can change: the process begins with the current state.
+        // Published before anything can change: the process starts with the current state.
         self.publish_to(pid);
         if let (Some(shared), Some(client)) = (self.pages.get(&pid), self.clients.get(&id)) {
             client.send(&Answer::new(Kind::Join, Status::Done), Some(shared.page.file()));
@@ -229,12 +228,12 @@ impl Malleable {
         self.clients.get(&id).into_iter().for_each(|client| client.send(answer, None));
     }
 
-    /// Returns whether any process was told other CPUs than are intended for it.
+    /// Returns whether any process was told CPUs other than the intended ones.
     fn differs(&self) -> bool {
         self.pages.iter().any(|(pid, shared)| shared.cpus != self.members.intended(*pid))
     }
 
-    /// Publishes the CPUs of a process. Returns false if it was told the same before.
+    /// Publishes the CPUs of a process. Returns false if it was already told the same.
     fn publish_to(&mut self, pid: i32) -> bool {
         let (cpus, most) = (self.members.intended(pid), self.members.most(pid));
         let Some(shared) = self.pages.get_mut(&pid).filter(|shared| shared.cpus != cpus) else { return false };
@@ -279,8 +278,8 @@ impl Malleable {
         self.pages.is_empty()
     }
 
-    /// Returns the moves of the threads of each joined process. With `and_before`, its old CPUs stay allowed, as long
-    /// as it has not acknowledged the new ones.
+    /// Returns the moves of the threads of each joined process. With `and_before`, its old CPUs stay allowed as long as
+    /// it has not acknowledged the new ones.
     pub fn moves(&self, and_before: bool) -> CpuMoves {
         let of_pid = |pid: i32| {
             let before = self.members.get(pid)?.held.clone();
@@ -327,8 +326,8 @@ impl Shared {
     }
 }
 
-/// Returns whether a process is below this process, or in its cgroup: `mpirun` and others fork processes that belong to
-/// the job, too.
+/// Returns whether a process descends from this process, or is in its cgroup: `mpirun` and others fork processes that
+/// belong to the job, too.
 fn is_of_job(pid: Pid, cgroup: &Cgroup) -> bool {
     let mut ancestor = Some(pid);
     while let Some(one) = ancestor.filter(|pid| pid.as_raw() > 1) {

@@ -33,7 +33,7 @@ pub struct Which {
 }
 
 /// # Errors
-/// As every call; the negotiation is over, or cannot be forced.
+/// Those of every call; also, the negotiation is over, or cannot be forced.
 pub async fn run(verb: NegotiationVerb, context: &Context) -> Result<(), Failure> {
     let (which, order, word) = match verb {
         NegotiationVerb::Withdraw(which) => (which, Order::Withdraw, "withdrawn"),

@@ -1,4 +1,5 @@
-//! A cluster of 200 nodes on a terminal of 80 columns: no line is wider, and nothing has a line for each node.
+//! Checks the answers for a cluster of 200 nodes on a terminal of 80 columns: no line is wider, and nothing has a line
+//! for each node.
 
 use super::*;
 use crate::screen::{self, tests::COLUMNS};
@@ -10,7 +11,7 @@ fn names(step: usize) -> Vec<String> {
     (1..=N_NODES).step_by(step).map(|number| format!("node{number:03}")).collect()
 }
 
-/// A job on every second node, whose names fold into no range.
+/// Gives a job every second node, whose names fold into no range.
 fn scattered(line: JobLine) -> JobLine {
     JobLine { nodes: names(2), ..line }
 }
@@ -51,7 +52,7 @@ fn nodes() -> NodeList {
     NodeList { now: NOW, nodes, clusters: vec![(ClusterId(1), "a".to_owned())] }
 }
 
-/// The job of the talks has scattered nodes, and is offered others.
+/// Returns negotiations of a job that has scattered nodes and is offered others.
 fn many_negotiations() -> Vec<NegotiationLine> {
     let mut negotiations = negotiations();
     negotiations[0].record.nodes = names(3);

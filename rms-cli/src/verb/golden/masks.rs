@@ -1,4 +1,4 @@
-//! The CPUs of jobs that share a node, seen and not seen.
+//! The answers about the CPUs of jobs that share a node, observed and not.
 
 use rms_api::answer::LoanLine;
 use rms_api::masks::{JobMasks, MaskedJob, NodeMasks, ProcessMask, SeenMasks};

@@ -1,4 +1,4 @@
-//! Nodes that jobs share, and what is asked of them.
+//! The answers about nodes that jobs share, and about the resources requested of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

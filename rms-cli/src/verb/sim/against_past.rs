@@ -1,4 +1,5 @@
-//! What a replay gives beside what really happened to the same jobs, and which jobs of the past that says nothing of.
+//! Compares a replay with what really happened to the same jobs, and counts the jobs of the past that it does not
+//! cover.
 
 use rms_model::Span;
 use rms_sim::batch::{Census, Summary};
@@ -47,7 +48,7 @@ impl ReplayAnswer {
         starts
     }
 
-    /// Returns what to know before trusting the figures, one sentence each.
+    /// Returns the caveats for the figures, one sentence each.
     fn notes(&self) -> Vec<String> {
         let Starts { earlier, later, alike } = self.starts();
         let mut notes = vec![format!("starts: {alike} as they were (within 1 s), {earlier} earlier, {later} later")];
@@ -138,5 +139,5 @@ impl Show for ReplayAnswer {
     }
 }
 
-/// A start that moves by at most this counts as unchanged: agents take their time.
+/// The largest shift of a start that counts as unchanged, as agents need time.
 const SECOND: Span = Span::from_secs(1);

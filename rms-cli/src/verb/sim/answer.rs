@@ -1,4 +1,4 @@
-//! What a run gives: its figures, and how jobs fared by size and time.
+//! The answer of a run: its figures, and the results of jobs by size and time.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(super) struct RunAnswer {
     pub(super) allocated: Option<(Allocation, f64)>,
 }
 
-/// Writes the heat map as a picture, or as JSON if the file is named so.
+/// Writes the heat map as a picture, or as JSON if the file's extension says so.
 pub(super) fn write_heat(answer: &RunAnswer, file: &Path, context: &Context) -> Result<(), Failure> {
     let is_json = match file.extension().and_then(|extension| extension.to_str()) {
         Some("json") => true,
@@ -52,7 +52,7 @@ impl RunAnswer {
         HeatMap::new(self.summary.finished.iter().flatten(), n_columns)
     }
 
-    /// The same in the terminal.
+    /// Returns the heat map for the terminal.
     pub(super) fn blocks(&self) -> String {
         heat::blocks(&self.heat(HEAT_COLUMNS))
     }

@@ -1,4 +1,4 @@
-//! `rms sim check`: says whether what ran, as `--schedule` wrote it, could have run.
+//! `rms sim check`: says whether a schedule, as `--schedule` wrote it, could have run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -152,7 +152,7 @@ impl Schedule {
 const MOST_TOLD: usize = 8;
 
 /// # Errors
-/// What is wrong with the line.
+/// Says what is wrong with the line.
 fn parse(text: &str) -> Result<(i64, Stretch), String> {
     let line: Line =
         serde_json::from_str(text).map_err(|error| error.to_string().replace(" at line 1 column", " at column"))?;

@@ -1,8 +1,8 @@
-//! What an experiment has cost this process: CPU time and memory.
+//! The cost of an experiment for this process: CPU time and memory.
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// CPU seconds, of the user and the system, and the most memory that was ever resident.
+/// User and system CPU time in seconds, and the peak of resident memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub(super) cpu_s: f64,
@@ -12,7 +12,7 @@ pub(super) struct Cost {
 impl Cost {
     /// Returns the cost so far.
     pub(super) fn now() -> Cost {
-        // The kernel allows this for the own process; if it fails, the figures are 0.
+        // The kernel allows this for the calling process; if it fails, the figures are 0.
         let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Cost::default() };
         let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
         let cpu_s = seconds(usage.user_time()) + seconds(usage.system_time());

@@ -1,4 +1,4 @@
-//! Draws waste against unfairness, one line for each re-scheduling timer; each point says its delay.
+//! Draws waste against unfairness, one line for each re-scheduling timer; each point is labelled with its delay.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,8 +7,8 @@ use rms_sim::batch::tune::{Point, Tuned, Verdict};
 
 use crate::chart::ticks::{round_marks, short};
 
-/// Returns the picture. Bars show the effect of chance on the waste; the setting in force is filled, the recommended
-/// one has a ring.
+/// Returns the picture. Bars show the effect of chance on the waste; the current setting is filled, the recommended one
+/// has a ring.
 pub(super) fn svg(tuned: &Tuned) -> String {
     let most_waste = tuned.points.iter().map(|point| 100.0 * point.waste.high).fold(1e-3, f64::max);
     let marks = round_marks(0.0, most_waste, 4);
@@ -97,7 +97,7 @@ struct Labels {
 }
 
 impl Labels {
-    /// Puts a label beside its point; above or below where others are.
+    /// Puts a label next to its point, above or below if others are in the way.
     fn put(&mut self, w: &mut String, (x, y): (f64, f64), colour: &str, text: &str) {
         let width = 6.5 * text.chars().count() as f64;
         let left = x + 8.0;

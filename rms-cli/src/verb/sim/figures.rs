@@ -1,4 +1,4 @@
-//! Draws what `rms sim views` has found: the figures of 001 with their spread, wall clock apart from all else.
+//! Draws the results of `rms sim views`: the figures of 001 with their spread, wall clock separate from the rest.
 
 use experiments::offline::Spread;
 use experiments::views::{Figure, Metric, Report};

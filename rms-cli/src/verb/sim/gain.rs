@@ -1,4 +1,4 @@
-//! `rms sim gain`: what malleable jobs gain over the same jobs without them, in one command.
+//! `rms sim gain`: compares malleable jobs with the same jobs without malleability, in one command.
 
 use std::path::{Path, PathBuf};
 
@@ -219,7 +219,7 @@ impl GainAnswer {
 /// The name of a figure, and its value for a part of malleable jobs.
 type Cost = (&'static str, fn(&Row) -> String);
 
-/// What changing the jobs costs: node-time against that without changes, changes of a malleable job, killed jobs.
+/// The costs of changing the jobs: node-time relative to that without changes, changes per malleable job, killed jobs.
 const COSTS: [Cost; 3] = [
     ("node-time", |row| format!("{:.2}", mean_of(row, |run| run.node_time))),
     ("changes", |row| format!("{:.1}", mean_of(row, |run| run.mean_changes))),
@@ -271,7 +271,7 @@ impl Show for GainAnswer {
     }
 }
 
-/// Jobs of a run without a trace.
+/// The jobs of a run without a trace.
 const JOBS: usize = 500;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Draws how jobs fared by size and time: in the terminal and as an SVG picture.
+//! Draws the results of jobs by size and time: in the terminal and as an SVG picture.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ fn shade(cell: Cell) -> char {
     }
 }
 
-/// Below a minute, ten, a hundred, a thousand, or more.
+/// Returns the class of a wait: below a minute, ten, a hundred, a thousand, or more.
 fn level(wait_s: f64) -> usize {
     [60.0, 600.0, 6000.0, 60_000.0].iter().filter(|limit| wait_s >= **limit).count()
 }

@@ -11,7 +11,7 @@ use rms_sim::batch::{ClusterNodes, JournalJobs, known_nodes};
 use crate::failure::Failure;
 use crate::place;
 
-/// What is needed to run a journal again.
+/// Everything needed to replay a journal.
 pub(super) struct Journal {
     pub(super) jobs: JournalJobs,
     pub(super) nodes: Vec<ClusterNodes>,
@@ -39,14 +39,14 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
     };
     let mut settings = past.state.settings().clone();
     if let Some(depth) = past.state.depth() {
-        // The simulator does not measure passes: the depth that the server has chosen stays.
+        // The simulator does not measure passes, so the depth that the server has chosen stays.
         settings.queue_depth = depth.into();
     }
     Ok(Journal { jobs, nodes, settings, launchers })
 }
 
-/// Applies `key=value` of each `--set`. A key without a name holds for every cluster and user, also for those to which
-/// the server gave their own value; one with a name holds beside it, in whatever order they are written.
+/// Applies `key=value` of each `--set`. A key without a name applies to every cluster and user, also to those with
+/// their own value on the server; one with a name takes precedence, whatever the order.
 pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), Failure> {
     let mut pairs = Vec::new();
     for change in changes {

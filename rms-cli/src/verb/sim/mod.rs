@@ -1,4 +1,4 @@
-//! `rms sim`: experiments in virtual time, each a verb of its own. None of them needs a cluster.
+//! `rms sim`: experiments in virtual time, one verb each. None of them needs a cluster.
 
 mod against_past;
 mod answer;

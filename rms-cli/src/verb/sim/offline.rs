@@ -78,7 +78,7 @@ impl Show for OfflineAnswer {
     }
 
     fn json(&self) -> Value {
-        // A report is a map of plain numbers, which JSON takes as they are.
+        // A report is a map of plain numbers, which JSON can represent.
         json!(self.report)
     }
 

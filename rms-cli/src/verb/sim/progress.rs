@@ -1,4 +1,4 @@
-//! A bar that says how far an experiment is, for people at a terminal only.
+//! A progress bar of an experiment, only for people at a terminal.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Progress {
         let is_due = self.drawn.unwrap_or(self.begun).elapsed() >= EVERY;
         if self.is_shown && is_due {
             self.drawn = Some(Instant::now());
-            // If the terminal is gone there is nobody to tell.
+            // If the terminal is closed, nobody can read it.
             let _ =
                 write!(std::io::stderr().lock(), "\r{}\x1b[K", line(self.what, done, self.total, self.begun.elapsed()));
         }
@@ -43,7 +43,7 @@ impl Drop for Progress {
     }
 }
 
-/// `what` is the word for one.
+/// Returns the bar's line; `what` is the word for one item.
 fn line(what: &str, done: usize, total: usize, took: Duration) -> String {
     let part = if total == 0 { 1.0 } else { done as f64 / total as f64 };
     let n_full = (part * WIDTH as f64) as usize;

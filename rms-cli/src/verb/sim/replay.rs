@@ -1,4 +1,4 @@
-//! `rms sim replay`: what other settings would have made of the jobs that a server has run.
+//! `rms sim replay`: runs the jobs of a server's past again under other settings.
 
 use std::path::PathBuf;
 use std::time::Instant;

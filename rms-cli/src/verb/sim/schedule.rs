@@ -1,4 +1,4 @@
-//! Writes what ran in a simulation to a file, one JSON object a line, so that others can check it.
+//! Writes what ran in a simulation to a file, one JSON object per line, so that other programs can check it.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -52,7 +52,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// One line, with fields in the order in which people read it.
+/// One line, with its fields in a readable order.
 #[derive(Serialize)]
 struct Line {
     job: i64,
@@ -85,7 +85,7 @@ fn line(stretch: &Stretch, jobs: &TraceJobs) -> Line {
     }
 }
 
-/// Whole seconds, which almost all logs have, are written without a point.
+/// Converts a time; whole seconds, which almost all logs have, are written without a point.
 fn seconds(time: Time) -> Value {
     let millis = time.as_millis();
     if millis % 1000 == 0 { json!(millis / 1000) } else { json!(millis as f64 / 1000.0) }

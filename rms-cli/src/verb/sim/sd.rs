@@ -1,4 +1,5 @@
-//! `rms sim sd`: static backfill against slowdown-driven sharing of nodes (004) on a trace or on jobs of Cirne's model.
+//! `rms sim sd`: compares static backfill with slowdown-driven sharing of nodes (004) on a trace or on jobs of Cirne's
+//! model.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `rms sim views --view-shares`: what it costs and brings that an application may choose from a share of each cluster.
+//! `rms sim views --view-shares`: the costs and benefits of letting an application choose from a share of each cluster.
 
 use experiments::delegated;
 use experiments::views::{Logs, N_JOBS, ShareCase, ShareValues, share_cases};

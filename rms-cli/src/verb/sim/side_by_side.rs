@@ -1,4 +1,4 @@
-//! Runs experiments that know nothing of each other on several threads, and says how far they are.
+//! Runs independent experiments on several threads, and reports their progress.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -8,11 +8,11 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::progress::Progress;
 
-/// Returns how many runs of this size may go on at once: one per processor, if free memory allows.
+/// Returns how many runs of this size may run at once: one per processor, if free memory allows.
 pub(super) fn n_threads(n_jobs: usize, n_nodes: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, Into::into);
     let need = n_jobs * BYTES_OF_JOB + n_nodes * BYTES_OF_NODE;
-    // If the free memory is unknown, the runs follow each other.
+    // If the free memory is unknown, the runs are sequential.
     let fit = free_memory().map_or(1, |free| free / 2 / need.max(1));
     processors.min(fit).max(1)
 }
@@ -32,7 +32,7 @@ const BYTES_OF_NODE: usize = 8 * 1024;
 /// Returns the result of `run` for each item, in the order of the items.
 pub(super) fn map<T: Sync, R: Send>(items: &[T], n_threads: usize, run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    // Bounded by the number of items: a thread never waits for its results to be taken.
+    // Bounded by the number of items: a thread never waits for its results to be received.
     let (sender, receiver) = mpsc::sync_channel(items.len());
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     std::thread::scope(|scope| {

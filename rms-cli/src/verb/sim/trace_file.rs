@@ -1,4 +1,4 @@
-//! Reads a trace from a file, compressed or not, and makes jobs of it by the options that its readers need.
+//! Reads a trace from a file, compressed or not, and converts it to jobs by options.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -88,13 +88,13 @@ enum TooLargeArg {
 
 impl TraceArgs {
     /// # Errors
-    /// As [`read_trace`].
+    /// Those of [`read_trace`].
     pub(super) fn read(&self) -> Result<Cleaned, Failure> {
         read_trace(&self.trace, self.nodes, &self.cleaning)
     }
 }
 
-/// The jobs of a trace for a cluster of so many nodes.
+/// Returns the jobs of a trace for a cluster of `nodes` nodes.
 ///
 /// # Errors
 /// The file cannot be read, or a line is not a record.
@@ -102,7 +102,7 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
     let of_file =
         |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
     let reader = open(path).map_err(|error| of_file(&error))?;
-    // Jobs are counted once all are dropped that cannot run.
+    // Jobs are counted after all that cannot run were dropped.
     let cleaning = Cleaning { most_jobs: None, ..args.cleaning(nodes) };
     let mut cleaned = Trace::read_clean(reader, &cleaning).map_err(|error| of_file(&error))?;
     if args.too_large == TooLargeArg::Drop {
@@ -119,7 +119,7 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
 }
 
 impl CleaningArgs {
-    /// Returns the rules for jobs of a cluster other than that of the options.
+    /// Returns the rules for the jobs of another cluster than the options name.
     pub(super) fn of_nodes(&self, nodes: u32, cores_per_node: u32) -> Cleaning {
         Cleaning { cores_per_node, ..self.cleaning(nodes) }
     }

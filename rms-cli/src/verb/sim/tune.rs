@@ -1,4 +1,4 @@
-//! `rms sim tune`: the waste-against-unfairness curve of 001 for one's own jobs, and what to set.
+//! `rms sim tune`: computes the waste-against-unfairness curve of 001 for the user's own jobs, and recommends settings.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `rms sim views`: the evaluation of paper 001 in one command, its figures, and what it claims of them.
+//! `rms sim views`: the evaluation of paper 001 in one command, its figures, and its claims about them.
 
 use std::path::{Path, PathBuf};
 
@@ -132,7 +132,7 @@ fn read(path: &Path, assumption: Option<Assumption>) -> Result<Logs, Failure> {
 struct ViewsAnswer {
     effort: Effort,
     n_jobs: usize,
-    /// Jobs that are larger than a cluster.
+    /// The number of jobs that are larger than a cluster.
     n_cut: usize,
     reports: Vec<Report>,
 }

@@ -50,7 +50,7 @@ impl UniformCluster {
         Batch::new(settings, &[nodes], self).expect("the nodes join")
     }
 
-    /// Returns whether there is room for it on a node, beside these others.
+    /// Returns whether a node has room for it in addition to these others.
     fn has_room(&self, node: usize, ask: &Ask, others: &[&Runs]) -> bool {
         let here: Vec<&Ask> =
             others.iter().filter(|other| other.nodes.contains(&node)).map(|other| &self.asks[other.job_idx]).collect();
@@ -113,7 +113,8 @@ impl Workload for UniformCluster {
     }
 }
 
-/// Returns what runs at this moment, and what waits, in the order of submits. All jobs are accepted, so ids count them.
+/// Returns the running jobs, and the waiting ones in the order of submits. All jobs are accepted, so ids are
+/// consecutive.
 fn moment(batch: &Batch<'_, UniformCluster>) -> (Vec<Runs>, Vec<usize>) {
     let (mut running, mut waiting) = (Vec::new(), Vec::new());
     let state = batch.state();

@@ -1,4 +1,5 @@
-//! In a past where settings have no effect no difference is found; where they matter it is found; chance is not.
+//! Checks that a sweep reports no difference where settings have no effect or the difference is chance, and reports one
+//! where they matter.
 
 use rms_model::{Policy, Time};
 
@@ -125,7 +126,7 @@ fn a_difference_that_resamples_do_not_repeat_is_none() {
     assert_eq!((differences[1].value, differences[1].verdict()), (-100.0, Verdict::NoDifference), "{differences:?}");
 }
 
-/// Thirty settings without effect, and noise: how often is one of them falsely called better?
+/// Thirty settings without effect, and noise: counts how often one of them is falsely called better.
 #[test]
 fn chance_is_rarely_called_a_difference_and_a_real_one_mostly_is() {
     let (mut n_wrong, mut n_found) = (0, 0);

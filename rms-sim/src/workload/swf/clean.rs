@@ -109,10 +109,10 @@ impl Cleaned {
         self.count_from_first();
     }
 
-    /// Gives each job that has the number of an earlier one a number of its own, above all others: a schedule names
-    /// jobs by their numbers.
+    /// Gives each job that has the number of an earlier one a new number, above all others, as a schedule names jobs by
+    /// their numbers.
     pub fn renumber_doubles(&mut self) -> Option<Doubles> {
-        // As in nearly every log.
+        // True for nearly every log.
         if self.jobs.is_sorted_by(|one, next| one.number < next.number) {
             return None;
         }

@@ -49,7 +49,7 @@ const NAMES: [&str; N_FIELDS] = [
     "think time",
 ];
 
-/// A larger number is an error: it is three million years of seconds.
+/// A larger number is an error: in seconds, it is three million years.
 const LARGEST: f64 = 1e14;
 
 pub(super) fn trace(input: impl BufRead) -> Result<Trace, SwfError> {
@@ -58,7 +58,7 @@ pub(super) fn trace(input: impl BufRead) -> Result<Trace, SwfError> {
     Ok(trace)
 }
 
-/// Passes on each line of the header and each record.
+/// Calls `header` for each line of the header and `record` for each record.
 pub(super) fn lines(
     mut input: impl BufRead,
     mut header: impl FnMut(&str),
@@ -91,12 +91,12 @@ pub(super) fn lines(
     Ok(())
 }
 
-/// Parses what almost all lines are, in a fraction of the time: decimal numbers between blanks. The other lines are
-/// left to the parser that can say what is wrong with them.
+/// Parses the form of almost all lines in a fraction of the time: decimal numbers between blanks. Other lines are left
+/// to the parser that reports errors.
 fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
     let mut numbers = [0.0; N_FIELDS];
     let mut bytes = line.iter();
-    // A line without a line break at its end ends like one with it.
+    // A last line without a line break ends like one with it.
     let mut next = || bytes.next().copied().unwrap_or(b'\n');
     for number in &mut numbers {
         let mut byte = next();
@@ -122,7 +122,7 @@ fn plain_numbers(line: &[u8]) -> Option<[f64; N_FIELDS]> {
                 byte = next();
             }
         }
-        // A number that has wrapped around is too long.
+        // A number that has wrapped around has too many digits.
         let is_plain = n_whole > 0
             && has_decimals == (n_decimals > 0)
             && n_whole + n_decimals <= MOST_DIGITS

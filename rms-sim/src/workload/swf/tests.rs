@@ -1,4 +1,4 @@
-//! Tests of every property of traces that was found in the archive's files.
+//! Tests each property of traces that was found in the archive's files.
 
 use super::*;
 
