@@ -108,8 +108,8 @@ pub struct LauncherRequest {
     pub seen: u64,
     pub request: Request,
     /// What it requests of each node, if jobs share nodes; a node that is allocated whole must have as much. Without
-    /// cores: whole nodes.
-    #[serde(default, skip_serializing_if = "Slice::is_none")]
+    /// cores: whole nodes, with the memory and the devices.
+    #[serde(default, skip_serializing_if = "Slice::is_default")]
     pub slice: Slice,
 }
 

@@ -135,7 +135,7 @@ impl Launchers<'_> {
     fn check_filter(&self, filter: &Filter) -> Result<(), Refusal> {
         admit::check_lists(filter.clusters.len(), &filter.constraint)?;
         filter.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
-        if filter.slices.len() > MAX_SLICES || filter.slices.iter().any(Slice::is_none) {
+        if filter.slices.len() > MAX_SLICES || filter.slices.iter().any(Slice::is_of_whole_nodes) {
             return Err(Refusal::Malformed("a filter has at most 8 slices, of one core or more each"));
         }
         if self.jobs.state().nodes().is_empty() {
