@@ -309,7 +309,7 @@ impl Launchers<'_> {
         Ok((launcher, started))
     }
 
-    /// Checks that the caller owns the application and that it has a launcher.
+    /// Checks that the caller owns the application and that it has a launcher. An admin does not act in the name of others.
     fn may_speak_for(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let entry = self.jobs.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         let is_owner = match who.role {
@@ -317,7 +317,7 @@ impl Launchers<'_> {
             Role::Agent | Role::Server | Role::Job => false,
         };
         if !is_owner {
-            return Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() });
+            return Err(Refusal::NotYourApplication { job, owner: entry.spec.owner.0.clone() });
         }
         if entry.launcher.is_none() {
             return Err(Refusal::NoLauncher(job));

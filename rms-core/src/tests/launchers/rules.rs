@@ -56,10 +56,16 @@ fn nobody_speaks_for_the_application_of_another() {
     ];
     for call in calls {
         let answer = launchers.call("eve", call.clone());
-        assert!(matches!(answer, Err(Refusal::NotYourJob { .. })), "{call:?}: {answer:?}");
+        assert!(matches!(answer, Err(Refusal::NotYourApplication { .. })), "{call:?}: {answer:?}");
     }
     let agent = Identity::new(Role::Agent, "a1").expect("a plain name");
     let subscription = Subscription::named("x");
+    let admin = Identity::new(Role::Admin, "root").expect("a plain name");
+    let call = LauncherCall::Finish { job: holder, tag: Tag(1), code: 0 };
+    let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who: admin, call });
+    let Effect::LauncherAnswer { answer: Err(refused), .. } = &effects[0] else { panic!("{effects:?}") };
+    let why = format!("only launchers of ann may speak for job {holder}; an admin may cancel it ('rms cancel {holder}')");
+    assert_eq!(refused.to_string(), why, "not even an admin");
     let subscribe = LauncherCall::Subscribe(Box::new(subscription.clone()));
     let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who: agent, call: subscribe });
     assert!(matches!(&effects[0], Effect::LauncherAnswer { answer: Err(Refusal::NotAllowed { .. }), .. }));
