@@ -145,8 +145,8 @@ impl Launchers<'_> {
         admit::check_features(self.jobs.state(), &filter.constraint)?;
         if views::shown(self.jobs.state(), filter).is_empty() {
             let wanted = filter.least_nodes.max(1);
-            let constraint = admit::describe(&filter.constraint);
-            return Err(Refusal::TooManyNodes { wanted, constraint, possible: self.nodes_meeting(filter) });
+            let (constraint, possible) = (requests::describe(&filter.constraint), self.nodes_meeting(filter));
+            return Err(Refusal::TooManyNodes { wanted, constraint, possible });
         }
         Ok(())
     }
