@@ -274,10 +274,17 @@ impl Launchers<'_> {
         tag: Tag,
         code: i32,
     ) -> Result<LauncherAnswer, Refusal> {
+        if !(0..=255).contains(&code) {
+            return Err(Refusal::Malformed("an exit code is between 0 and 255, as that of a process"));
+        }
         let outcome = if code == 0 { Outcome::Completed } else { Outcome::Failed { code } };
         match &self.jobs.state().jobs()[&job].phase {
-            // It withdraws, whichever of its requests the tag names.
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.jobs.done(now, step, job, outcome),
+            // It withdraws, whichever of its requests the tag names. What never ran is not completed.
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                let by = self.jobs.state().jobs()[&job].spec.owner.0.clone();
+                let outcome = if code == 0 { Outcome::Cancelled { by } } else { outcome };
+                self.jobs.done(now, step, job, outcome);
+            }
             Phase::Started(_) => {
                 self.granted(job, tag)?;
                 self.jobs.end(now, step, job, outcome, false);
