@@ -195,9 +195,18 @@ pub struct HeldNode {
     pub devices: Devices,
     /// It was asked to leave this node and has not confirmed that it has left, or it frees the node at its next stage.
     pub is_departing: bool,
-    /// It got this node while running, and the node's agent has not prepared it: nothing can be started there yet.
+    /// It got this node while running, and this node or another one of the same growth is not prepared: nothing can be
+    /// started there yet, and the node goes again if another one does not come up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_coming: bool,
+}
+
+impl Holding {
+    /// Returns whether some of its nodes are [coming](HeldNode::is_coming). Until none is, nothing is said of new nodes:
+    /// those that come together are used together.
+    pub fn awaits_nodes(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_coming)
+    }
 }
 
 impl HeldNode {

@@ -21,6 +21,8 @@ pub enum Refusal {
     NoJobs,
     #[error("job {job} belongs to {owner}; only {owner} or an admin may do this")]
     NotYourJob { job: JobId, owner: String },
+    #[error("only launchers of {owner} may speak for job {job}; an admin may cancel it ('rms cancel {job}')")]
+    NotYourApplication { job: JobId, owner: String },
     #[error("job {job} is {state}: {hint}")]
     WrongState { job: JobId, state: &'static str, hint: &'static str },
     #[error("there is no cluster '{name}'; the clusters are {known}")]
@@ -280,7 +282,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NotAllowed { .. } => "not_allowed",
         Refusal::NoSuchJob(_) => "no_such_job",
         Refusal::NoJobs => "no_jobs",
-        Refusal::NotYourJob { .. } => "not_your_job",
+        Refusal::NotYourJob { .. } | Refusal::NotYourApplication { .. } => "not_your_job",
         Refusal::WrongState { .. } => "wrong_state",
         Refusal::NoSuchCluster { .. } => "no_such_cluster",
         Refusal::NoNodes => "no_nodes",

@@ -33,7 +33,8 @@ pub enum LauncherCall {
     Launch { job: JobId, tag: Tag, launch: Box<Launchable> },
     /// Confirms the start; the launcher uses the nodes by its own means, and will report when it is done.
     Accept { job: JobId, tag: Tag },
-    /// 001: done. Launched processes that still run are ended. Before a start, it withdraws the application.
+    /// 001: done, with an exit code from 0 to 255. Launched processes that still run are ended. Before a start it withdraws the
+    /// application: with code 0 that counts as cancelled by its owner, else as failed with the code.
     Finish { job: JobId, tag: Tag, code: i32 },
 }
 
@@ -108,8 +109,8 @@ pub struct LauncherRequest {
     pub seen: u64,
     pub request: Request,
     /// What it requests of each node, if jobs share nodes; a node that is allocated whole must have as much. Without
-    /// cores, it requests whole nodes.
-    #[serde(default, skip_serializing_if = "Slice::is_none")]
+    /// cores: whole nodes, with the memory and the devices.
+    #[serde(default, skip_serializing_if = "Slice::is_default")]
     pub slice: Slice,
 }
 

@@ -135,7 +135,7 @@ impl Launchers<'_> {
     fn check_filter(&self, filter: &Filter) -> Result<(), Refusal> {
         admit::check_lists(filter.clusters.len(), &filter.constraint)?;
         filter.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
-        if filter.slices.len() > MAX_SLICES || filter.slices.iter().any(Slice::is_none) {
+        if filter.slices.len() > MAX_SLICES || filter.slices.iter().any(Slice::is_of_whole_nodes) {
             return Err(Refusal::Malformed("a filter has at most 8 slices, of one core or more each"));
         }
         if self.jobs.state().nodes().is_empty() {
@@ -145,8 +145,8 @@ impl Launchers<'_> {
         admit::check_features(self.jobs.state(), &filter.constraint)?;
         if views::shown(self.jobs.state(), filter).is_empty() {
             let wanted = filter.least_nodes.max(1);
-            let constraint = admit::describe(&filter.constraint);
-            return Err(Refusal::TooManyNodes { wanted, constraint, possible: self.nodes_meeting(filter) });
+            let (constraint, possible) = (requests::describe(&filter.constraint), self.nodes_meeting(filter));
+            return Err(Refusal::TooManyNodes { wanted, constraint, possible });
         }
         Ok(())
     }
@@ -274,10 +274,17 @@ impl Launchers<'_> {
         tag: Tag,
         code: i32,
     ) -> Result<LauncherAnswer, Refusal> {
+        if !(0..=255).contains(&code) {
+            return Err(Refusal::Malformed("an exit code is between 0 and 255, as that of a process"));
+        }
         let outcome = if code == 0 { Outcome::Completed } else { Outcome::Failed { code } };
         match &self.jobs.state().jobs()[&job].phase {
-            // Before the start this is a withdrawal, whichever of its requests the tag names.
-            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => self.jobs.done(now, step, job, outcome),
+            // It withdraws, whichever of its requests the tag names. What never ran is not completed.
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
+                let by = self.jobs.state().jobs()[&job].spec.owner.0.clone();
+                let outcome = if code == 0 { Outcome::Cancelled { by } } else { outcome };
+                self.jobs.done(now, step, job, outcome);
+            }
             Phase::Started(_) => {
                 self.granted(job, tag)?;
                 self.jobs.end(now, step, job, outcome, false);
@@ -309,7 +316,7 @@ impl Launchers<'_> {
         Ok((launcher, started))
     }
 
-    /// Checks that the caller owns the application and that it has a launcher.
+    /// Checks that the caller owns the application and that it has a launcher. An admin does not act in the name of others.
     fn may_speak_for(&self, who: &Identity, job: JobId) -> Result<(), Refusal> {
         let entry = self.jobs.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
         let is_owner = match who.role {
@@ -317,7 +324,7 @@ impl Launchers<'_> {
             Role::Agent | Role::Server | Role::Job => false,
         };
         if !is_owner {
-            return Err(Refusal::NotYourJob { job, owner: entry.spec.owner.0.clone() });
+            return Err(Refusal::NotYourApplication { job, owner: entry.spec.owner.0.clone() });
         }
         if entry.launcher.is_none() {
             return Err(Refusal::NoLauncher(job));

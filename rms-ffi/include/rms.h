@@ -241,11 +241,11 @@ typedef struct rms_node {
     uint32_t cpus;
     // Not 0: the application was asked to leave it and has not confirmed that it has.
     int32_t is_departing;
-    // Not 0: it was agreed and is not ready yet; nothing can be started there before.
+    // Not 0: it was agreed and is not ready yet, or others that come with it are not; nothing can be started there before.
     int32_t is_coming;
     // Its name.
     char name[RMS_NAME_SIZE];
-    // Where it can be reached.
+    // Where its agent is reached: IP address and UDP port of QUIC. Programs reach each other by the name.
     char address[RMS_NAME_SIZE];
     // The cluster that it belongs to.
     char cluster[RMS_NAME_SIZE];
@@ -437,7 +437,8 @@ int rms_declare(struct rms_session *session,
                 const struct rms_limits *limits);
 
 // Opens a negotiation: asks for nodes or time, or offers nodes back. What comes of it are events with this id;
-// of each kind one can be open. Returns when the request is on its way, not when it is answered.
+// in each direction one can be open, of the program's or of the RMS's: either one that grows (RMS_GROW, RMS_EXTEND,
+// RMS_MORE_...) and one that shrinks. Returns when the request is on its way, not when it is answered.
 int rms_ask(struct rms_session *session,
             const struct rms_terms *terms,
             uint64_t *id);

@@ -109,7 +109,7 @@ impl Breakpoint {
             self.waiting.push_back(Change { id: None, direction: Direction::Shrink, nodes: gone, is_done: true });
         }
         // Nodes that come together are reported together, when all of them are ready.
-        if holding.nodes.iter().any(|node| node.is_coming) {
+        if holding.awaits_nodes() {
             self.known.retain(|name| held.contains(name));
             return;
         }

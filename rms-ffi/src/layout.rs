@@ -275,11 +275,11 @@ pub struct Node {
     pub cpus: u32,
     /// Not 0: the application was asked to leave it and has not confirmed that it has.
     pub is_departing: i32,
-    /// Not 0: it was agreed and is not ready yet; nothing can be started there before.
+    /// Not 0: it was agreed and is not ready yet, or others that come with it are not; nothing can be started there before.
     pub is_coming: i32,
     /// Its name.
     pub name: [c_char; RMS_NAME_SIZE],
-    /// Where it can be reached.
+    /// Where its agent is reached: IP address and UDP port of QUIC. Programs reach each other by the name.
     pub address: [c_char; RMS_NAME_SIZE],
     /// The cluster that it belongs to.
     pub cluster: [c_char; RMS_NAME_SIZE],

@@ -61,8 +61,13 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Returns whether it has no cores: such a slice stands for a whole node.
-    pub fn is_none(&self) -> bool {
+    /// Returns whether nothing was requested.
+    pub fn is_default(&self) -> bool {
+        *self == Slice::default()
+    }
+
+    /// Returns whether there are no cores: such a slice stands for a whole node, which may have to have memory or devices.
+    pub fn is_of_whole_nodes(&self) -> bool {
         self.cores == 0
     }
 }

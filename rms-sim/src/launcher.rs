@@ -99,7 +99,7 @@ impl ModelLauncher {
         match self.job {
             Some(job) => LauncherCall::Attach { job },
             None => {
-                let slices = Some(self.manner.slice.clone()).filter(|slice| !slice.is_none());
+                let slices = Some(self.manner.slice.clone()).filter(|slice| !slice.is_default());
                 let filter = Filter { slices: slices.into_iter().collect(), ..Filter::default() };
                 let subscription = Subscription { filter, ..Subscription::named(&*self.name) };
                 LauncherCall::Subscribe(Box::new(subscription))

@@ -29,7 +29,8 @@ const HEAD: &str = "\
 
 The messages of version 1. Every message and what it is made of; [the protocol](protocol.md#frames) says how each type becomes bytes and what the messages are for. Types with a kind are what a
 frame can hold. A field that is marked `?` may be left out. `as T` is a type that is written as another one. Times are milliseconds since 1970 in UTC, spans are
-milliseconds, both `i64`. Written from the sources by a test, which fails when they differ: `LIMBER_BLESS=1 cargo test -p rms-wire --test documented`.
+milliseconds, both `i64`. In a `Map`, keys that are ids are integers, like the ids themselves. `Devices` is a map from names (`gpu`, `gpu:a100`) to counts, `u32` from 1 to 65,535. `Indices` is a set of numbers up to 65,535, as an array of pairs
+`(u32, u32)`: the first and the last of each range, rising. `[u8; 32]` is an array of 32 numbers. Written from the sources by a test, which fails when they differ: `LIMBER_BLESS=1 cargo test -p rms-wire --test documented`.
 ";
 
 #[test]
@@ -366,6 +367,10 @@ fn plain(text: &str) -> String {
     }
     for module in ["negotiation::", "std::sync::"] {
         text = text.replace(module, "");
+    }
+    // As the protocol calls them.
+    for (ours, told) in [("BTreeMap<", "Map<"), ("BTreeSet<", "Set<"), ("ByteBuf", "bytes")] {
+        text = text.replace(ours, told);
     }
     text
 }

@@ -134,6 +134,58 @@ fn what_an_older_peer_leaves_out_is_nothing() {
     assert!(n_tried > 300, "{n_tried} fields are few");
 }
 
+/// A field that is left out because it is nothing takes nothing else with it.
+#[test]
+fn a_value_that_is_nothing_hides_no_other() {
+    let mut n_tried = 0;
+    // In the large ones are many of the same.
+    for sample in named().into_iter().filter(|sample| sample.frame.len() < 4096) {
+        for_each_struct(
+            &value(&sample),
+            &|entries| {
+                let emptied = |idx: usize| {
+                    let mut changed = entries.clone();
+                    changed[idx].1 = nothing_like(&changed[idx].1)?;
+                    Some(changed)
+                };
+                (0..entries.len()).filter_map(emptied).collect()
+            },
+            &mut |changed| {
+                // Not each field may be nothing.
+                let Ok(again) = (sample.again)(&frame(sample.kind, changed)) else { return };
+                n_tried += 1;
+                let again = rmpv::decode::read_value(&mut &again[HEADER_BYTES..]).expect("it is MessagePack");
+                let (had, has) = (n_somethings(changed), n_somethings(&again));
+                assert_eq!(had, has, "{} loses something of {changed}: {again}", sample.name);
+            },
+        );
+    }
+    assert!(n_tried > 1000, "{n_tried} fields are few");
+}
+
+/// The value of this type that stands for nothing, if this is another one.
+fn nothing_like(value: &Value) -> Option<Value> {
+    let nothing = match value {
+        Value::Boolean(_) => Value::from(false),
+        Value::Integer(_) => Value::from(0),
+        Value::Array(_) => Value::Array(Vec::new()),
+        _ => return None,
+    };
+    (nothing != *value).then_some(nothing)
+}
+
+/// How many numbers and flags within this value are more than nothing. Some words are what is meant without them.
+fn n_somethings(value: &Value) -> usize {
+    match value {
+        Value::Nil | Value::String(_) => 0,
+        Value::Boolean(is) => usize::from(*is),
+        Value::Integer(_) => usize::from(*value != Value::from(0)),
+        Value::Array(items) => items.iter().map(n_somethings).sum(),
+        Value::Map(entries) => entries.iter().map(|(_, value)| n_somethings(value)).sum(),
+        Value::Binary(_) | Value::F32(_) | Value::F64(_) | Value::Ext(..) => 1,
+    }
+}
+
 #[test]
 fn a_value_that_is_too_deep_or_too_rich_is_refused() {
     let hello = |extra: &[u8]| {

@@ -99,7 +99,8 @@ pub trait Launcher {
 pub enum Choice {
     /// This request; `None` keeps the current one.
     Now(Option<Wanted>),
-    /// The result of this computation. It is ignored if the application has started or ended meanwhile.
+    /// The result of this computation. It is ignored if the application has started or ended meanwhile. If the computation
+    /// panics, [`run`] does.
     Compute(Computing),
 }
 
@@ -150,12 +151,13 @@ impl Start {
 pub enum Action {
     /// Let the server start processes there; the application ends when they have ended.
     Launch(Box<Launchable>),
-    /// Use the nodes by own means until this future completes; its value is the exit code. The future is dropped if the
+    /// Use the nodes by own means until this future completes; its value is the exit code, from 0 to 255. The future is
+    /// dropped if the
     /// application is ended from outside (its wall time is over, it was cancelled).
     Use(Using),
     /// Give the nodes back; the application ends with this exit code.
     GiveUp {
-        /// The exit code, 0 for success.
+        /// The exit code, 0 for success, 255 at most.
         code: i32,
     },
 }
@@ -232,6 +234,10 @@ impl From<CallError> for LauncherError {
 ///
 /// # Errors
 /// See [`LauncherError`].
+///
+/// # Panics
+/// A [computation](Choice::Compute) has panicked. The application is without a launcher then: the server ends it after its
+/// `launcher_grace`, unless another process [resumes](resume) it.
 pub async fn run(
     client: &Client,
     subscription: Subscription,
@@ -246,6 +252,9 @@ pub async fn run(
 ///
 /// # Errors
 /// See [`LauncherError`].
+///
+/// # Panics
+/// As [`run`].
 pub async fn resume(client: &Client, job: JobId, launcher: &mut impl Launcher) -> Result<Outcome, LauncherError> {
     match Session::attach(client, job).await {
         Ok(session) => Driver::new(client, launcher, session, true).run().await,

@@ -203,10 +203,11 @@ impl Session {
     }
 
     /// Ends the application (001: done) with this exit code; processes that still run are ended. Before a start, this
-    /// withdraws the application. [`Event::Ended`] follows.
+    /// withdraws the application: with code 0 it counts as cancelled by its owner, else as failed with that code.
+    /// [`Event::Ended`] follows.
     ///
     /// # Errors
-    /// See [`CallError`].
+    /// See [`CallError`]; `malformed` for a code that is not between 0 and 255.
     pub async fn finish(&mut self, tag: Tag, code: i32) -> Result<(), CallError> {
         self.order(LauncherCall::Finish { job: self.job, tag, code }).await
     }

@@ -34,6 +34,14 @@ pub struct Negotiation {
     negotiator: Negotiator,
 }
 
+#[cfg(test)]
+impl Negotiator {
+    /// A handle whose owner answers nothing; its events are what a test puts there.
+    pub(super) fn of(shared: Arc<Shared>) -> Negotiator {
+        Negotiator { commands: mpsc::channel(1).0, shared }
+    }
+}
+
 impl Negotiator {
     /// Connects for the job that this process belongs to, according to its environment. Waits up to 30 s for the
     /// credentials that the agent places while the job starts, and as long for the server.

@@ -28,7 +28,7 @@ pub struct Resizing {
 /// Something to do at a breakpoint.
 #[derive(Debug)]
 pub enum Change {
-    /// Processes can be placed on these nodes.
+    /// Processes can be placed on these nodes: those that come together are reported together, when all are ready.
     Added(Added),
     /// Nodes are to be left.
     Leave(Leave),
@@ -70,9 +70,14 @@ impl Resizing {
     pub async fn within(negotiator: &Negotiator, limits: Limits) -> Result<Resizing, NegotiatorError> {
         negotiator.declare(limits.clone()).await?;
         negotiator.answer_with(Policy::within(limits)).await?;
+        Ok(Resizing::of(negotiator.clone()))
+    }
+
+    /// For an application that uses what the negotiator holds.
+    pub(super) fn of(negotiator: Negotiator) -> Resizing {
         let mut known = by_node(&negotiator.holding());
         known.retain(|_, node| !node.is_coming);
-        Ok(Resizing { negotiator: negotiator.clone(), known, leaving: BTreeMap::new(), waiting: VecDeque::new() })
+        Resizing { negotiator, known, leaving: BTreeMap::new(), waiting: VecDeque::new() }
     }
 
     /// Returns what to do now, if anything; does not wait. Call it until it returns `None`.
@@ -148,7 +153,10 @@ impl Resizing {
         if !lost.is_empty() {
             self.waiting.push_back(Change::Lost(lost));
         }
-        let can_be_used = |node: &&HeldNode| !node.is_departing && !node.is_coming;
+        if holding.awaits_nodes() {
+            return;
+        }
+        let can_be_used = |node: &&HeldNode| !node.is_departing;
         self.push_added(holding.nodes.iter().filter(can_be_used).cloned().collect(), holding);
     }
 
@@ -160,9 +168,11 @@ impl Resizing {
                 self.push_leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
             }
             Event::StageEnds(StageEnds { leaving, .. }) => self.push_leave(None, leaving.len() as u64, leaving),
-            Event::NodesLost(nodes) => {
-                nodes.iter().for_each(|node| drop(self.known.remove(&node.node)));
-                self.waiting.push_back(Change::Lost(nodes));
+            Event::NodesLost(mut nodes) => {
+                nodes.retain(|node| self.known.remove(&node.node).is_some());
+                if !nodes.is_empty() {
+                    self.waiting.push_back(Change::Lost(nodes));
+                }
             }
             Event::Ended { negotiation, reason, .. } => match reason {
                 // The nodes are taken all the same, which the holding shows.

@@ -1,6 +1,7 @@
 //! Tests the application's end against the server's, in one process and without real time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use negotiation::{
     Action, Dialogues, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder,
@@ -10,11 +11,16 @@ use rms_api::answer::{StageLine, Stages};
 use rms_api::negotiate::{Attached, Declared, HeldNode, Holding};
 use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
 
+use super::clock::Clock;
 use super::error::NegotiatorError;
 use super::event::{Event, Offer};
+use super::handle::Negotiator;
 use super::limits::Limits;
 use super::negotiations::{Act, Negotiations, Outcome};
+use super::owner::{Shared, Snapshot};
 use super::policy::{Decision, Policy};
+use super::queue::Queue;
+use super::resizing::{Added, Change, Resizing};
 use super::want::Want;
 
 const A: ClusterId = ClusterId(0);
@@ -551,4 +557,81 @@ fn the_end_of_a_stage_is_told_once_and_in_time() {
         negotiations.request(at(100), Want::grow(1)).map(|(id, _)| id),
         Err(NegotiatorError::HasProfile(JOB))
     ));
+}
+
+/// An application that is told at each breakpoint what to do, and what happens is put before it.
+struct Breakpoints {
+    shared: Arc<Shared>,
+    resizing: Resizing,
+}
+
+impl Breakpoints {
+    fn of_nodes(n_nodes: u32) -> Breakpoints {
+        let snapshot = Snapshot {
+            holding: holding(1, n_nodes),
+            clusters: clusters(),
+            is_connected: true,
+            phases: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            last: None,
+        };
+        let shared = Arc::new(Shared {
+            job: JOB,
+            run: RUN,
+            clock: Clock::start(),
+            events: Queue::default(),
+            snapshot: tokio::sync::watch::channel(snapshot).1,
+            runtime: tokio::runtime::Handle::current(),
+        });
+        let resizing = Resizing::of(Negotiator::of(Arc::clone(&shared)));
+        Breakpoints { shared, resizing }
+    }
+
+    /// Tells of a holding of which these nodes are coming.
+    fn holds(&mut self, generation: u32, n_nodes: u32, coming: &[u32]) {
+        let mut holding = holding(generation, n_nodes);
+        holding.nodes.iter_mut().for_each(|node| node.is_coming = coming.contains(&node.node.0));
+        self.shared.events.put(Event::Holding(holding));
+    }
+
+    /// What is to be done, with the nodes.
+    async fn next(&mut self) -> Option<String> {
+        let names = |nodes: &[HeldNode]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(" ");
+        Some(match self.resizing.breakpoint().await.expect("it goes on")? {
+            Change::Added(Added { nodes, .. }) => format!("added {}", names(&nodes)),
+            Change::Leave(leave) => format!("leave {}", leave.names().join(" ")),
+            Change::Lost(nodes) => format!("lost {}", names(&nodes)),
+        })
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_come_together_are_told_together() {
+    let mut breakpoints = Breakpoints::of_nodes(1);
+    for coming in [vec![2, 3, 4], vec![3, 4], vec![4]] {
+        breakpoints.holds(2, 4, &coming);
+        assert_eq!(breakpoints.next().await, None, "{coming:?} are not ready");
+    }
+    breakpoints.holds(2, 4, &[]);
+    assert_eq!(breakpoints.next().await, Some("added a2 a3 a4".to_owned()));
+    assert_eq!(breakpoints.next().await, None);
+}
+
+/// The last node does not come up, so the others go again: the application has not known them.
+#[tokio::test]
+async fn of_a_growth_that_fails_an_application_hears_nothing() {
+    let mut breakpoints = Breakpoints::of_nodes(1);
+    breakpoints.holds(2, 4, &[4]);
+    assert_eq!(breakpoints.next().await, None);
+    let lost = holding(2, 4).nodes.split_off(3);
+    breakpoints.shared.events.put(Event::NodesLost(lost));
+    breakpoints.holds(3, 1, &[]);
+    assert_eq!(breakpoints.next().await, None);
+    breakpoints.holds(4, 2, &[]);
+    assert_eq!(breakpoints.next().await, Some("added a2".to_owned()));
+    // What it knows is lost to it, also while others come.
+    breakpoints.shared.events.put(Event::NodesLost(holding(4, 2).nodes.split_off(1)));
+    breakpoints.holds(5, 1, &[]);
+    assert_eq!(breakpoints.next().await, Some("lost a2".to_owned()));
+    assert_eq!(breakpoints.next().await, None);
 }

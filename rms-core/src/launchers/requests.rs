@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::refusal::Refusal;
 use rms_api::subscription::{ClusterInfo, ClusterInfos, Filter, LauncherAnswer, LauncherRequest};
-use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, Request, Span, Time};
+use rms_model::job::Constraint;
+use rms_model::{ClusterId, Devices, Inventory, JobId, Mebibytes, Request, Slice, Span, Time};
 
 use super::Launchers;
 use crate::admit;
@@ -47,13 +48,12 @@ impl Launchers<'_> {
         {
             return Err(Refusal::StaleTag { job, tag: tag.0, last: last.0 });
         }
-        let (constraint, _) = merge_slice(&launcher.filter.constraint, &slice);
-        let filter = Filter { constraint, ..launcher.filter.clone() };
-        self.check_request(job, &filter, &request)?;
+        let filter = &launcher.filter;
+        self.check_request(job, filter, &request, &slice)?;
         // Naming an unknown cluster is an error even with a count of zero.
         let is_none = |cluster: &&ClusterId| !self.jobs.state().clusters().contains_key(*cluster);
         if let Some(cluster) = named.iter().find(is_none) {
-            return Err(self.not_in_view(job, &filter, *cluster));
+            return Err(self.not_in_view(job, filter, *cluster));
         }
         let delay = self.jobs.context.streams.answered(job, seen, now);
         self.counts.request(notify::request_bytes(&request), delay);
@@ -63,7 +63,7 @@ impl Launchers<'_> {
     }
 
     /// Checks that the requested nodes are in the view and as many exist, and that the wall time is possible.
-    fn check_request(&self, job: JobId, filter: &Filter, request: &Request) -> Result<(), Refusal> {
+    fn check_request(&self, job: JobId, filter: &Filter, request: &Request, slice: &Slice) -> Result<(), Refusal> {
         let max = self.jobs.state().settings().max_wall;
         if request.nodes.is_empty() {
             return Err(Refusal::NothingAsked);
@@ -75,13 +75,15 @@ impl Launchers<'_> {
             return Err(Refusal::WallTooLong { wall: request.wall, max });
         }
         let shown = views::shown(self.jobs.state(), filter);
+        let (constraint, _) = merge_slice(&filter.constraint, slice);
+        let with_slice = Filter { constraint, ..filter.clone() };
         for (cluster, wanted) in &request.nodes {
             if !shown.contains(cluster) {
                 return Err(self.not_in_view(job, filter, *cluster));
             }
-            if *wanted > views::n_choosable(self.jobs.state(), filter, *cluster) {
-                let constraint = admit::describe(&filter.constraint);
-                let possible = self.nodes_meeting(filter);
+            if *wanted > views::n_choosable(self.jobs.state(), &with_slice, *cluster) {
+                let constraint = describe(&with_slice.constraint);
+                let possible = self.nodes_meeting(&with_slice);
                 return Err(Refusal::TooManyNodes { wanted: *wanted, constraint, possible });
             }
         }
@@ -91,12 +93,21 @@ impl Launchers<'_> {
     fn not_in_view(&self, job: JobId, filter: &Filter, cluster: ClusterId) -> Refusal {
         let name = self.jobs.state().clusters().get(&cluster);
         let cluster = name.cloned().unwrap_or_else(|| format!("number {cluster}, which does not exist"));
-        Refusal::NotInView { job, cluster, shown: self.nodes_meeting(filter) }
+        let shown = views::shown(self.jobs.state(), filter);
+        let shown = match shown.is_empty() {
+            true => "no cluster now".to_owned(),
+            false => self.nodes_meeting_on(filter, |cluster| shown.contains(&cluster)),
+        };
+        Refusal::NotInView { job, cluster, shown }
     }
 
     /// Lists the clusters that a filter names, how many nodes of each meet it, and from how many of them the launcher
     /// may choose.
     pub(super) fn nodes_meeting(&self, filter: &Filter) -> String {
+        self.nodes_meeting_on(filter, |_| true)
+    }
+
+    fn nodes_meeting_on(&self, filter: &Filter, is_meant: impl Fn(ClusterId) -> bool) -> String {
         let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
         let count = |(cluster, name): (&ClusterId, &String)| {
             let n_meeting = views::n_meeting(self.jobs.state(), filter, *cluster);
@@ -107,7 +118,8 @@ impl Launchers<'_> {
                 }
             }
         };
-        let named = self.jobs.state().clusters().iter().filter(|(_, name)| is_named(name));
+        let clusters = self.jobs.state().clusters().iter();
+        let named = clusters.filter(|(cluster, name)| is_meant(**cluster) && is_named(name));
         named.map(count).collect::<Vec<_>>().join(", ")
     }
 
@@ -154,4 +166,11 @@ impl Launchers<'_> {
                 .fold(kinds.keys().next().map(features).unwrap_or_default(), |all, kind| common(all, kind)),
         }
     }
+}
+
+/// Describes what a node must have, with its devices.
+pub(super) fn describe(constraint: &Constraint) -> String {
+    let others = admit::describe(constraint);
+    let link = if others.is_empty() { "with" } else { "and" };
+    if constraint.devices.is_empty() { others } else { format!("{others} {link} {}", constraint.devices) }
 }

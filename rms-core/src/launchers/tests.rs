@@ -75,7 +75,7 @@ fn nobody_else_speaks_for_an_application_nor_for_one_without_a_launcher() {
     let mut scene = Scene::new();
     let job = scene.subscribed();
     let (facts, answer) = scene.call("bob", request(job, 1, 1));
-    assert!(facts.is_empty() && matches!(answer, Err(Refusal::NotYourJob { .. })), "{answer:?}");
+    assert!(facts.is_empty() && matches!(answer, Err(Refusal::NotYourApplication { .. })), "{answer:?}");
     let plain = scene.fixture.waiting("ann", 1, |_| {});
     let (facts, answer) = scene.call("ann", request(plain, 1, 1));
     assert!(facts.is_empty() && matches!(answer, Err(Refusal::NoLauncher(_))), "{answer:?}");

@@ -336,6 +336,7 @@ impl Negotiations<'_> {
         let overdue = self.overdue_nodes(job);
         // The nodes that the job started with belong to it from its start on.
         let has_changed = started.generation() > 1;
+        let coming = self.coming_nodes(job, started);
         let node = |node: &NodeId| {
             let entry = &self.context.state().nodes()[node];
             let (memory, devices) = match self.context.state().is_shared(entry.cluster) {
@@ -355,7 +356,7 @@ impl Negotiations<'_> {
                 is_departing: evolved
                     .is_some_and(|evolved| evolved.departing.contains_key(node) || evolved.freed_next().contains(node))
                     || overdue.contains(node),
-                is_coming: has_changed && started.shares.get(node) == Some(&Share::Ordered),
+                is_coming: coming.contains(node) || (has_changed && started.shares.get(node) == Some(&Share::Ordered)),
             }
         };
         let of_cluster = |cluster: &ClusterId| (*cluster, entry.licences_on(*cluster).clone());

@@ -1,7 +1,7 @@
 //! Carries out an agreed growth: the nodes come, for good or for a time, and are ready once the agents say so; or none
 //! of them come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use negotiation::{Action, Direction, NegotiationId, Quantity, Reason, Resource, Template};
 use rms_api::refusal::Refusal;
@@ -11,8 +11,8 @@ use super::Negotiations;
 use super::open::ShrinkRequest;
 use crate::state::course::{Course, Leg};
 use crate::state::fact::Fact;
-use crate::state::job::Share;
-use crate::state::negotiations::Loan;
+use crate::state::job::{Share, Started};
+use crate::state::negotiations::{JobNegotiations, Loan, Negotiation};
 use crate::step::Step;
 
 impl Negotiations<'_> {
@@ -44,20 +44,23 @@ impl Negotiations<'_> {
 
     /// Reports the growth as ready once each of the new nodes runs its share.
     pub(super) fn await_arrival(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
-        let Some(nodes) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.nodes()) else {
-            return;
-        };
+        let Some(negotiation) = self.negotiation(job, id) else { return };
         let Some(started) = self.context.state().jobs()[&job].started() else { return };
-        let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
-        let is_inside = |agreed: &Template| agreed.items().iter().any(|item| item.resource.is_inside_nodes());
-        let is_about_parts =
-            self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).is_some_and(is_inside);
-        let keeps_to_parts = !is_about_parts || !started.awaits_agents();
-        if nodes.iter().all(has_come) && keeps_to_parts {
+        if has_arrived(started, negotiation) {
             // The negotiator must know which nodes are ready before it hears that the growth is.
             self.send_holdings(now, step);
             let _ = self.act(now, step, job, id, Action::Ready);
         }
+    }
+
+    /// The nodes of growths of which something is not there yet. None of them can be used: if the rest does not come, all
+    /// leave again.
+    pub(super) fn coming_nodes(&self, job: JobId, started: &Started) -> BTreeSet<NodeId> {
+        let open = self.negotiations(job).into_iter().flat_map(JobNegotiations::open);
+        let coming = open
+            .filter(|negotiation| negotiation.direction() == Direction::Grow && negotiation.is_handed_over)
+            .filter(|negotiation| !has_arrived(started, negotiation));
+        coming.filter_map(|negotiation| negotiation.dialogue.nodes()).flatten().copied().collect()
     }
 
     /// Fails the growth to which this node belongs, because the node could not be made ready: all nodes that came with
@@ -199,6 +202,15 @@ impl Negotiations<'_> {
         let uncalled = self.negotiations(job)?.loans.iter().filter(|loan| loan.called.is_none() && !is_shrinking);
         uncalled.map(|loan| loan.until).min()
     }
+}
+
+/// Returns whether all that was agreed is there: each of the new nodes runs its share, and agents keep to new parts.
+fn has_arrived(started: &Started, negotiation: &Negotiation) -> bool {
+    let has_come = |node: &NodeId| started.shares.get(node).is_some_and(|share| *share != Share::Ordered);
+    let is_inside = |agreed: &Template| agreed.items().iter().any(|item| item.resource.is_inside_nodes());
+    let is_about_parts = negotiation.dialogue.proposal().is_some_and(is_inside);
+    let keeps_to_parts = !is_about_parts || !started.awaits_agents();
+    negotiation.dialogue.nodes().is_some_and(|nodes| nodes.iter().all(has_come)) && keeps_to_parts
 }
 
 /// Returns the sum of the wall time of these items.

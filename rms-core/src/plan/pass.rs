@@ -614,7 +614,7 @@ impl<'a> Pass<'a> {
     /// Starts to keep the view of a class. Called before any application is placed.
     pub(super) fn watch(&mut self, class: &Class) {
         let (constraint, slice) = class;
-        if slice.is_none() {
+        if slice.is_of_whole_nodes() {
             self.open_ledger(constraint);
             return;
         }

@@ -205,7 +205,7 @@ pub enum Fact {
         at: Time,
         tag: Tag,
         request: Request,
-        #[serde(default, skip_serializing_if = "Slice::is_none")]
+        #[serde(default, skip_serializing_if = "Slice::is_default")]
         slice: Slice,
     },
     /// The launcher's processes to start on the granted nodes.

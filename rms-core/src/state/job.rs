@@ -280,12 +280,13 @@ impl Job {
         self.negotiations.as_ref()?.open().find(is_here).map(Negotiation::id)
     }
 
-    /// Returns whether this node was agreed and handed over, but is not ready yet.
+    /// Returns whether this node was agreed and handed over, but its growth is not ready yet: the node may be up, but others
+    /// that come with it are not.
     pub(crate) fn is_awaited(&self, node: NodeId) -> bool {
-        let is_ordered = self.started().is_some_and(|started| {
-            started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share == Share::Ordered)
+        let is_alive = self.started().is_some_and(|started| {
+            started.ending.is_none() && started.shares.get(&node).is_some_and(|share| *share != Share::Ended)
         });
-        is_ordered && self.awaited_in(node).is_some()
+        is_alive && self.awaited_in(node).is_some()
     }
 
     /// Returns the nodes that the job holds, including those that it is leaving or may get.

@@ -12,20 +12,22 @@ use super::{ApplyError, BumpedNodes, State};
 use crate::state::job::{Job, Launcher, Phase, Share, StartAnswer};
 
 /// Returns the job specification for a launcher's request: a slice of each node, as one task with that many cores takes
-/// it, or whole nodes.
+/// it, or whole nodes that have as much.
 pub(crate) fn spec_for_request(entry: &Job, request: &Request, slice: &Slice) -> JobSpec {
     let spec = &entry.spec;
     let filter = entry.launcher.as_ref().map_or(&spec.constraint, |launcher| &launcher.filter.constraint);
     let options = vec![request.clone()];
-    let (constraint, resources) = if slice.is_none() {
-        (filter.clone(), ResourceRequest::default())
+    let (constraint, slice) = merge_slice(filter, slice);
+    let cpus_per_task = slice.cores;
+    let (constraint, resources) = if slice.is_of_whole_nodes() {
+        // Each of them must have the memory and the devices.
+        (constraint, ResourceRequest::default())
     } else {
-        let (constraint, slice) = merge_slice(filter, slice);
         let resources =
             ResourceRequest { devices: slice.devices, one_thread_a_core: true, ..ResourceRequest::default() };
         (Constraint { devices: Devices::default(), ..constraint }, resources)
     };
-    JobSpec { constraint, resources, options, cpus_per_task: slice.cores, ..JobSpec::clone(spec) }
+    JobSpec { constraint, resources, options, cpus_per_task, ..JobSpec::clone(spec) }
 }
 
 impl State {

@@ -351,7 +351,7 @@ fn before_its_start_an_application_may_withdraw() {
     let (waiting, silent) = (launchers.waiting(on_a(4, 100)), launchers.subscribe());
     launchers.finish(waiting, 1, 0);
     launchers.finish(silent, 0, 2);
-    assert_eq!(launchers.ended(waiting), Some(Outcome::Completed));
+    assert_eq!(launchers.ended(waiting), Some(Outcome::Cancelled { by: "ann".to_owned() }));
     assert_eq!(launchers.ended(silent), Some(Outcome::Failed { code: 2 }));
     assert_eq!(launchers.state(holder), Some(JobState::Started));
 }

@@ -21,7 +21,8 @@ pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c
 }
 
 /// Opens a negotiation: asks for nodes or time, or offers nodes back. What comes of it are events with this id;
-/// of each kind one can be open. Returns when the request is on its way, not when it is answered.
+/// in each direction one can be open, of the program's or of the RMS's: either one that grows (RMS_GROW, RMS_EXTEND,
+/// RMS_MORE_...) and one that shrinks. Returns when the request is on its way, not when it is answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
     guard(|| {

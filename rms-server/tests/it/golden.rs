@@ -43,6 +43,23 @@ fn every_kind_of_fact_is_written_and_read_as_it_was_in_the_first_release() {
     }
 }
 
+/// A field is left out of a fact if it is nothing at all, not if a part of it is.
+#[test]
+fn a_request_without_cores_keeps_its_memory_and_devices() {
+    let example = examples().into_iter().find(|fact| kind(fact) == "LauncherRequested").expect("there is one");
+    let Fact::LauncherRequested { job, at, tag, request, .. } = example else { unreachable!("it is of this kind") };
+    for slice in [
+        Slice { memory: Mebibytes(512), ..Slice::default() },
+        Slice { devices: "gpu:1".parse().expect("a device"), ..Slice::default() },
+        Slice { cores: 2, ..Slice::default() },
+        Slice::default(),
+    ] {
+        let fact = Fact::LauncherRequested { job, at, tag, request: request.clone(), slice };
+        let bytes = rmp_serde::to_vec_named(&fact).expect("bytes");
+        assert_eq!(rmp_serde::from_slice::<Fact>(&bytes).expect("a fact"), fact);
+    }
+}
+
 /// Returns one example of each kind.
 pub fn all_examples() -> Vec<Fact> {
     [examples(), crate::golden_negotiation::examples()].concat()

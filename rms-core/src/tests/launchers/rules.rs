@@ -4,6 +4,8 @@ use rms_api::answer::Answer;
 use rms_api::call::Select;
 use rms_api::call::update::Changes;
 
+use rms_model::Slice;
+
 use super::*;
 use crate::rate::{MAX_CALLS, MAX_SECONDS_EXCEEDED};
 
@@ -56,8 +58,15 @@ fn nobody_speaks_for_the_application_of_another() {
     ];
     for call in calls {
         let answer = launchers.call("eve", call.clone());
-        assert!(matches!(answer, Err(Refusal::NotYourJob { .. })), "{call:?}: {answer:?}");
+        assert!(matches!(answer, Err(Refusal::NotYourApplication { .. })), "{call:?}: {answer:?}");
     }
+    let admin = Identity::new(Role::Admin, "root").expect("a plain name");
+    let call = LauncherCall::Finish { job: holder, tag: Tag(1), code: 0 };
+    let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who: admin, call });
+    let Effect::LauncherAnswer { answer: Err(refused), .. } = &effects[0] else { panic!("{effects:?}") };
+    let why =
+        format!("only launchers of ann may speak for job {holder}; an admin may cancel it ('rms cancel {holder}')");
+    assert_eq!(refused.to_string(), why, "not even an admin");
     let agent = Identity::new(Role::Agent, "a1").expect("a plain name");
     let subscription = Subscription::named("x");
     let subscribe = LauncherCall::Subscribe(Box::new(subscription.clone()));
@@ -248,4 +257,47 @@ fn users_change_what_is_theirs_of_an_application_that_waits_and_its_launcher_the
     assert!(refused.contains("its launcher says its sizes"), "{refused}");
     let spec = &launchers.world.rms.state().jobs()[&job].spec;
     assert_eq!((spec.labels.name.as_str(), spec.priority), ("x", -2));
+}
+
+/// What never ran is not completed: its launcher has taken it back.
+#[test]
+fn who_finishes_before_a_start_withdraws() {
+    let mut others = OtherLaunchers::new();
+    let [_, waits, too] = others.jobs;
+    let launchers = &mut others.launchers;
+    launchers.finish(waits, 1, 0);
+    assert_eq!(launchers.ended(waits), Some(Outcome::Cancelled { by: "ann".to_owned() }));
+    launchers.finish(too, 1, 3);
+    assert_eq!(launchers.ended(too), Some(Outcome::Failed { code: 3 }), "that is what it says");
+}
+
+#[test]
+fn an_application_ends_with_a_code_that_a_process_can_have() {
+    let mut others = OtherLaunchers::new();
+    let [holder, _, _] = others.jobs;
+    let launchers = &mut others.launchers;
+    for code in [-1, 256] {
+        let answer = launchers.ann(LauncherCall::Finish { job: holder, tag: Tag(1), code });
+        let refused = answer.expect_err("no process has such a code").to_string();
+        assert!(refused.contains("an exit code is between 0 and 255"), "{refused}");
+    }
+    launchers.finish(holder, 1, 255);
+    assert_eq!(launchers.ended(holder), Some(Outcome::Failed { code: 255 }));
+}
+
+/// A filter shows a cluster or does not, whatever of it is requested.
+#[test]
+fn a_cluster_without_a_node_for_the_slice_is_shown_nevertheless() {
+    let mut launchers = Launchers::new();
+    let filter = Filter { clusters: ["a".to_owned()].into(), ..Filter::default() };
+    let job = launchers.subscribe_with(filter).expect("it is allowed");
+    let mut refused = |cores, request| {
+        let slice = Slice { cores, ..Slice::default() };
+        let wish = LauncherRequest { slice, ..LauncherRequest::of_nodes(Tag(1), 0, request) };
+        launchers.ann(LauncherCall::Request { job, wish }).expect_err("there is none").to_string()
+    };
+    let too_large = refused(1000, on_a(1, 10));
+    assert_eq!(too_large, "1 node with at least 1000 cores is needed, but cluster a has 0");
+    let elsewhere = refused(1, Request::on_one(B, 1, Span::from_secs(10)));
+    assert_eq!(elsewhere, format!("job {job}: its filter does not show cluster b; it shows cluster a has 4"));
 }

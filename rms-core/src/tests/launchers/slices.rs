@@ -199,6 +199,30 @@ fn where_nodes_are_given_away_whole_a_slice_is_the_least_that_a_node_has() {
     assert_eq!((launchers.seen(&view, 0).1, launchers.seen(&view, 1).1), (vec![(50, 1)], vec![(50, 1)]));
 }
 
+/// Without cores a request is for whole nodes, which must have the rest of the slice nevertheless.
+#[test]
+fn whole_nodes_have_the_memory_and_devices_that_were_asked_for() {
+    for allocation in ["nodes", "cores"] {
+        let mut launchers = shared(&[(4, 0), (8, 0), (2, 1)]);
+        launchers.set("allocation", allocation);
+        for (wanted, name, cpus) in [(slice(0, 5000, ""), "a2", 16), (slice(0, 0, "gpu:1"), "a3", 4)] {
+            let job = launchers.subscribe();
+            launchers.try_slices(job, 1, on_a(1, 50), wanted.clone()).expect("it is possible");
+            let grant = launchers.grant(job);
+            let node = &grant.nodes[0];
+            assert_eq!((node.name.as_str(), node.cpus, &node.part), (name, cpus, &None), "{wanted:?} of {allocation}");
+            let same = launchers.try_slices(job, 1, on_a(1, 50), wanted);
+            assert_eq!(same, Ok(()), "its answer may have been lost");
+        }
+        let job = launchers.subscribe();
+        for (n_nodes, wanted) in [(2, slice(0, 5000, "")), (1, slice(0, 9000, "")), (1, slice(0, 4000, "gpu:1"))] {
+            let refused = launchers.try_slices(job, 1, on_a(n_nodes, 50), wanted.clone());
+            refused.expect_err(&format!("{n_nodes} of {wanted:?} do not exist"));
+        }
+        launchers.world.rms.state().check().expect("in order");
+    }
+}
+
 /// A launcher that was sent each change has the same view as one that subscribes now.
 #[test]
 fn what_was_told_in_pieces_is_what_there_is_to_see() {

@@ -1,9 +1,10 @@
 //! A negotiator of the application negotiates for it.
 
-use negotiation::{Action, Direction, Item, Phase, Resource};
+use negotiation::{Action, Direction, Ending, Item, Phase, Resource};
 use rms_model::{OnResize, Span, Time};
 
 use super::{Scene, malleable};
+use crate::event::Event;
 
 #[test]
 fn an_application_that_speaks_for_itself_grows_and_shrinks() {
@@ -64,7 +65,34 @@ fn a_node_that_is_not_ready_is_said_to_be_coming() {
     let id = scene.app_opens(job, Direction::Grow, item);
     assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![3, 4]));
     scene.reconnect(&["n3"]);
-    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![4]));
+    // Those that come together are ready together: if one fails, the other one goes again.
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![3, 4]));
+    scene.is_durable();
     scene.reconnect(&["n4"]);
     assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Applied, vec![]));
+}
+
+/// Who is told of nodes only together, and when all are ready, knows of no loss while they come.
+#[test]
+fn a_node_that_is_lost_after_it_came_up_fails_a_growth_that_is_not_ready() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(1, Span::from_hours(1), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    scene.disconnect(&["n4"]);
+    let item = scene.item(job, 3);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!(scene.app_phase(job, id), Phase::Committing);
+    scene.restart();
+    scene.attach(job).expect("it may");
+    let coming = |scene: &mut Scene| -> Vec<u32> {
+        let holding = scene.app(job).holding.clone().expect("it was told");
+        holding.nodes.iter().filter(|node| node.is_coming).map(|node| node.node.0).collect()
+    };
+    assert_eq!(coming(&mut scene), [2, 3, 4], "after a restart, too");
+    scene.event(Event::AgentGone { name: "n2".to_owned() });
+    scene.after(Span::from_secs(61));
+    assert!(scene.is_started(job), "it has not used the node");
+    assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
+    assert_eq!((scene.held(job), scene.app(job).lost.clone()), (vec![1], Vec::new()));
+    scene.is_durable();
 }
