@@ -162,6 +162,10 @@ pub struct LaunchNode {
     /// The CPUs that it asked for there, if it has fewer now: it borrows some, lends some, or has given some back. Else 0.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub asked_cpus: u32,
+    /// It borrows or lends some, and will have `asked_cpus` again by itself: its steps may ask for as many. What it has
+    /// given back is not its own any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_cpus: bool,
     /// The generation with which it was added. A node that was freed and is added again starts again.
     #[serde(default = "first")]
     pub joined: u32,
