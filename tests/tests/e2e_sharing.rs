@@ -1,9 +1,10 @@
 //! Jobs that would have to wait begin on CPUs that running ones lend, and these have them back (004).
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rms_tests::harness::{Deployment, NodeOptions, wait_until};
+use rms_tests::openmp::{OpenMp, build_or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -141,6 +142,27 @@ fn steps_of_lender_and_guest_may_ask_for_what_their_jobs_asked_for() {
 #[test]
 fn steps_of_jobs_that_asked_for_whole_nodes_may_ask_for_all_cpus_of_them() {
     steps_ask_for_all("nodes", &[], "-n 2", "1\n1\n");
+}
+
+#[test]
+fn a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
+    let deployment = deployment("nodes");
+    let Some(program) = build_or_skip(OpenMp::Gnu, "unreaped") else { return };
+    let owner = deployment.submit(&["-N", "1", "--share", "-t", "10m", "--wrap", &program.display().to_string()]);
+    deployment.wait_for_state(owner, "started");
+    // Thousands of dead children by then.
+    std::thread::sleep(Duration::from_secs(8));
+    let start = Instant::now();
+    let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
+    pid(&deployment, "guest");
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(3), "the guest began after {took:?}");
+    let start = Instant::now();
+    deployment.rms(&["cancel", &owner.to_string()]).ok();
+    deployment.wait_for_end(owner);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(6), "it ended after {took:?}");
+    end(&deployment, "guest", guest);
 }
 
 #[test]
