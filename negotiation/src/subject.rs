@@ -123,6 +123,19 @@ impl Resource {
         }
     }
 
+    /// Returns a quantity with its unit, in words: `924 MiB of memory`.
+    pub fn amount(&self, Quantity(count): Quantity) -> String {
+        let many = |what: &str| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
+        match self {
+            Resource::Nodes(_) => many("node"),
+            Resource::Cores(_) => many("core"),
+            Resource::Memory(_) => format!("{count} MiB of memory"),
+            Resource::Devices(_, name) => format!("{count} {name}"),
+            Resource::Licences(_, name) => format!("{} of {name}", many("licence")),
+            Resource::Time => format!("{count} ms"),
+        }
+    }
+
     /// Returns the name of a device or a licence.
     pub fn name(&self) -> Option<&str> {
         match self {

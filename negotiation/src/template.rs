@@ -164,7 +164,10 @@ impl Item {
             return Err(TemplateError::TooMuch { item: idx, asked: largest, limit });
         }
         match self.total(direction, self.quantity) {
-            None => return Err(TemplateError::MoreThanHeld { item: idx, asked: self.quantity, held: self.held }),
+            None => {
+                let (resource, asked, held) = (self.resource.clone(), self.quantity, self.held);
+                return Err(TemplateError::MoreThanHeld { item: idx, resource, asked, held });
+            }
             Some(total) if total > limit.0 => {
                 return Err(TemplateError::TooMuch { item: idx, asked: Quantity(total), limit });
             }

@@ -310,6 +310,7 @@ pub mod tests {
             n_tasks: 1,
             cpus: 1,
             asked_cpus: 0,
+            shares_cpus: false,
             joined: 1,
             departing: false,
             grant: None,

@@ -163,6 +163,10 @@ pub struct LaunchNode {
     /// else 0.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub asked_cpus: u32,
+    /// It borrows or lends CPUs and will get `asked_cpus` back by itself, so its steps may request as many. What it has
+    /// given back is not its own any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_cpus: bool,
     /// The generation with which it was added. A node that was freed and added again starts from scratch.
     #[serde(default = "first")]
     pub joined: u32,

@@ -222,6 +222,8 @@ pub enum Refusal {
     NoSuchNegotiation { job: JobId, id: NegotiationId },
     #[error("this cannot be negotiated: {0}")]
     Template(#[from] negotiation::TemplateError),
+    #[error("job {job} cannot give back {asked}: it has {held}{place}")]
+    MoreThanHeld { job: JobId, asked: String, held: String, place: String },
     #[error("job {job} is negotiating about the same already, under {id}: wait for the end of it")]
     AlreadyNegotiating { job: JobId, id: NegotiationId },
     #[error("job {job} is not on node {node}: it runs on {nodes}")]
@@ -342,7 +344,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::HasProfile(_) => "has_profile",
         Refusal::AnotherRun { .. } => "another_run",
         Refusal::NoSuchNegotiation { .. } => "no_such_negotiation",
-        Refusal::Template(_) => "bad_template",
+        Refusal::Template(_) | Refusal::MoreThanHeld { .. } => "bad_template",
         Refusal::AlreadyNegotiating { .. } => "already_negotiating",
         Refusal::NotOnNode { .. } => "not_on_node",
         Refusal::NameANode { .. } => "name_a_node",

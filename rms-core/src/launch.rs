@@ -137,6 +137,7 @@ impl Context {
                 n_tasks,
                 cpus,
                 asked_cpus: if asked_cpus > cpus { asked_cpus } else { 0 },
+                shares_cpus: started.is_sharing() && asked_cpus > cpus,
                 joined: place.map_or(1, |place| place.joined),
                 departing: is_departing,
                 grant,

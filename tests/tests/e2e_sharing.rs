@@ -1,9 +1,10 @@
 //! Jobs that would have to wait begin on CPUs that running ones lend, and these have them back (004).
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rms_tests::harness::{Deployment, NodeOptions, wait_until};
+use rms_tests::openmp::{OpenMp, build_or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -105,19 +106,19 @@ fn an_owner_of_cores_lends_some_and_has_them_back() {
     lends_and_has_back("cores");
 }
 
-#[test]
-fn steps_of_lender_and_guest_may_ask_for_what_their_jobs_asked_for() {
-    let deployment = deployment("cores");
+/// Lender and guest each run a step with as many tasks and CPUs as their jobs asked for.
+fn steps_ask_for_all(allocation: &str, flags: &[&str], step: &str, expected: &str) {
+    let deployment = deployment(allocation);
     let dir = deployment.path().display().to_string();
     let submit = |name: &str, wall: &str| {
         let text = format!(
             "#!/bin/sh\ncd {dir}\necho $$ > {name}.draft; mv {name}.draft {name}.pid\nuntil [ -e go ]; do sleep 0.1; done\n\
-             {} run -n 1 -c 2 sh -c 'echo $RMS_CPUS_PER_TASK' > {name}.step 2>&1\n\
+             {} run {step} sh -c 'echo $RMS_CPUS_PER_TASK' > {name}.step 2>&1\n\
              until [ -e guest.step ] && [ -e owner.step ]; do sleep 0.1; done\n",
             deployment.rms_program().display()
         );
         let script = deployment.script(&format!("{name}.sh"), &text);
-        deployment.submit(&["-N", "1", "--share", "-n", "1", "-c", "2", "-t", wall, &script])
+        deployment.submit(&[&["-N", "1", "--share", "-t", wall], flags, &[&script]].concat())
     };
     let owner = submit("owner", "10m");
     let owner_pid = pid(&deployment, "owner");
@@ -128,12 +129,40 @@ fn steps_of_lender_and_guest_may_ask_for_what_their_jobs_asked_for() {
     fs::write(deployment.path().join("go"), "").expect("a file");
     for (name, job) in [("owner", owner), ("guest", guest)] {
         deployment.wait_for_end(job);
-        assert_eq!(
-            fs::read_to_string(deployment.path().join(format!("{name}.step"))).expect("a file"),
-            "2\n",
-            "{name}"
-        );
+        let told = fs::read_to_string(deployment.path().join(format!("{name}.step"))).expect("a file");
+        assert_eq!(told, expected, "{name}");
     }
+}
+
+#[test]
+fn steps_of_lender_and_guest_may_ask_for_what_their_jobs_asked_for() {
+    steps_ask_for_all("cores", &["-n", "1", "-c", "2"], "-n 1 -c 2", "2\n");
+}
+
+#[test]
+fn steps_of_jobs_that_asked_for_whole_nodes_may_ask_for_all_cpus_of_them() {
+    steps_ask_for_all("nodes", &[], "-n 2", "1\n1\n");
+}
+
+#[test]
+fn a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
+    let deployment = deployment("nodes");
+    let Some(program) = build_or_skip(OpenMp::Gnu, "unreaped") else { return };
+    let owner = deployment.submit(&["-N", "1", "--share", "-t", "10m", "--wrap", &program.display().to_string()]);
+    deployment.wait_for_state(owner, "started");
+    // Thousands of dead children by then.
+    std::thread::sleep(Duration::from_secs(8));
+    let start = Instant::now();
+    let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
+    pid(&deployment, "guest");
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(3), "the guest began after {took:?}");
+    let start = Instant::now();
+    deployment.rms(&["cancel", &owner.to_string()]).ok();
+    deployment.wait_for_end(owner);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(6), "it ended after {took:?}");
+    end(&deployment, "guest", guest);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! OpenMP programs that nobody has changed follow the cores of their job: looked at from inside, region by region.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -172,7 +173,16 @@ fn a_team_of_a_guest_grows_to_what_its_job_asked_for() {
     }
 }
 
-/// The CPUs of each thread of a process, and of those below it.
+/// The CPUs of each thread of a process, as the kernel lists them.
+fn lists(pid: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let status = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    let list =
+        |status: String| Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().into());
+    status.filter_map(list).collect()
+}
+
+/// How many CPUs each thread of a process may use.
 fn counts(pid: u32) -> Vec<usize> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let status = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
@@ -323,6 +333,72 @@ fn a_team_follows_the_mask_that_is_set_for_its_process() {
     set("all");
     teams.told(2, 2);
     teams.end();
+}
+
+/// What a process of the job was told to use.
+fn told_of(deployment: &Deployment, job: &str) -> serde_json::Value {
+    let seen = deployment.rms(&["masks", job, "--json"]).ok().json();
+    seen["nodes"][0]["jobs"][0]["processes"].as_array().expect("a list")[0]["told"].clone()
+}
+
+/// A runtime that binds threads has bound the main one before the process joins. The process is not pinned by that.
+#[test]
+fn a_team_that_is_bound_to_places_has_more_than_one_cpu_again() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let listed = two_cpus();
+    let (first, second) = listed.split_once(',').expect("two");
+    let both: BTreeSet<&str> = [first, second].into();
+    for (runtime, bind) in [(OpenMp::Gnu, "close"), (OpenMp::Gnu, "spread"), (OpenMp::Llvm, "close")] {
+        let variables = format!("ALL,OMP_PROC_BIND={bind},OMP_PLACES=threads,OMP_NUM_THREADS=4");
+        let flags = ["--export", variables.as_str()];
+        let Some(teams) = Teams::submit_ready(&deployment, runtime, "default", &flags) else { return };
+        teams.told(4, 1);
+        let pid = pid(&deployment);
+        let of_all = || {
+            let cpus = lists(pid);
+            cpus.iter().flat_map(|list| list.split([',', '-'])).map(str::to_owned).collect::<BTreeSet<String>>()
+        };
+        let has = |expected: &BTreeSet<&str>, when: &str| {
+            let are_there = || of_all().iter().map(String::as_str).eq(expected.iter().copied()).then_some(());
+            wait_until(&format!("{runtime:?}, {bind}: threads on {expected:?} {when}"), SOON, are_there);
+        };
+        has(&both, "at first");
+        let told = told_of(&deployment, &teams.job);
+        assert!([listed.as_str(), &format!("{first}-{second}")].iter().any(|all| told == *all), "{runtime:?}: {told}");
+        teams.shrink();
+        has(&[first].into(), "after it was shrunk");
+        teams.grow();
+        has(&both, "after it has grown again");
+        teams.end();
+        fs::remove_file(deployment.path().join("pid")).expect("the script's");
+    }
+}
+
+#[test]
+fn a_process_that_was_started_on_one_cpu_stays_there_also_if_its_threads_are_bound() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let Some(program) = build_or_skip(OpenMp::Gnu, "teams") else { return };
+    let listed = two_cpus();
+    let (_, second) = listed.split_once(',').expect("two");
+    for variables in ["OMP_NUM_THREADS=2", "OMP_NUM_THREADS=2 OMP_PROC_BIND=close"] {
+        let text = format!(
+            "#!/bin/sh\ncd {}\necho $$ > pid\nexport {variables}\nexec taskset -c {second} {} clause 5 > told\n",
+            deployment.path().display(),
+            program.display()
+        );
+        let script = deployment.script("pinned.sh", &text);
+        let job = deployment.submit(&["-t", "10m", "--malleable-threads", &script]).to_string();
+        let pid = pid(&deployment);
+        wait_until("its first region", SOON, || {
+            fs::read_to_string(deployment.path().join("told")).ok().filter(|told| !told.is_empty())
+        });
+        assert!(lists(pid).iter().all(|list| list == second), "{variables}: {:?}", lists(pid));
+        for name in ["pid", "told"] {
+            fs::remove_file(deployment.path().join(name)).expect("the script's");
+        }
+        deployment.rms(&["cancel", &job]).ok();
+        deployment.wait_for_end(job.parse().expect("a number"));
+    }
 }
 
 #[test]

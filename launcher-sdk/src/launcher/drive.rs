@@ -152,8 +152,7 @@ pub enum Action {
     /// Let the server start processes there; the application ends when they have ended.
     Launch(Box<Launchable>),
     /// Use the nodes by own means until this future completes; its value is the exit code, from 0 to 255. The future is
-    /// dropped if the
-    /// application is ended from outside (its wall time is over, it was cancelled).
+    /// dropped if the application is ended from outside (its wall time is over, it was cancelled).
     Use(Using),
     /// Give the nodes back; the application ends with this exit code.
     GiveUp {

@@ -4,6 +4,7 @@ use rms_model::NodeId;
 use thiserror::Error;
 
 use super::{MAX_ITEMS, MAX_PRICE, MAX_SIZES};
+use crate::subject::Resource;
 use crate::terms::Quantity;
 
 /// Why a template is invalid. Items and sets are counted from 0, as in the template.
@@ -87,10 +88,12 @@ pub enum TemplateError {
         limit: Quantity,
     },
     /// More would be given back than is held.
-    #[error("item {item} gives back {asked}, which is more than the {held} held")]
+    #[error("item {item} gives back {}, which is more than the {held} held", resource.amount(*asked))]
     MoreThanHeld {
         /// Which item.
         item: usize,
+        /// What is given back.
+        resource: Resource,
         /// The quantity.
         asked: Quantity,
         /// What is held.

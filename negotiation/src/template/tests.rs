@@ -83,7 +83,12 @@ fn every_wrong_template_is_refused_with_its_reason() {
     let shrink = Template::of_one(parties(), Direction::Shrink, nodes(3, 4, |_| ()));
     assert_eq!(
         shrink,
-        Err(TemplateError::MoreThanHeld { item: 0, asked: Quantity(4), held: Quantity(3) }),
+        Err(TemplateError::MoreThanHeld {
+            item: 0,
+            resource: Resource::Nodes(ClusterId(0)),
+            asked: Quantity(4),
+            held: Quantity(3)
+        }),
         "what is not held cannot be given back"
     );
 }

@@ -3,7 +3,7 @@
 mod client;
 mod set;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Masks {
             let inspection = Inspection {
                 share: &share,
                 setup: &self.setup,
-                processes: tree::descendants(Pid::from_raw(supervisor)),
+                processes: tree::living(Pid::from_raw(supervisor), &mut BTreeSet::new()),
             };
             if let Some(order) = &asked.order
                 && let Err(refused) = inspection.set(order)
@@ -95,7 +95,7 @@ impl Masks {
 struct Inspection<'a> {
     share: &'a Share,
     setup: &'a Setup,
-    /// Parents before children.
+    /// Those that live, parents before children.
     processes: Vec<Pid>,
 }
 

@@ -124,13 +124,18 @@ fn nodes_of<'a>(
         return Err(LayoutError::Stranger { name: name.clone(), job: order.job.0, nodes });
     }
     let candidate = |place: &'a LaunchNode| {
+        let has_given_back = place.asked_cpus > place.cpus && !place.shares_cpus;
+        let of_tasks = place.n_tasks.saturating_mul(order.launch.cpus_per_task.max(1));
         // Steps may request what the job requested: they then share the CPUs that it has.
-        let asked = place.n_tasks.saturating_mul(order.launch.cpus_per_task.max(1));
+        let asked = if has_given_back { 0 } else { place.asked_cpus.max(of_tasks) };
         let cpus = place.cpus.max(asked).max(1);
         let taken = taken.get(&place.name).copied().unwrap_or(0);
-        let room = cpus / cpus_per_task;
+        // A job that has given CPUs back has its tasks all the same.
+        let own_tasks = if has_given_back && step.cpus_per_task.is_none() { place.n_tasks } else { 0 };
+        let room = (cpus / cpus_per_task).max(own_tasks);
         let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
-        Candidate { place, own: place.n_tasks.max(1), room, free, taken, n_missing: asked.saturating_sub(place.cpus) }
+        let n_missing = if place.shares_cpus { asked.saturating_sub(place.cpus) } else { 0 };
+        Candidate { place, own: place.n_tasks.max(1), room, free, taken, n_missing }
     };
     let may_be = |place: &&LaunchNode| !step.excluded.contains(&place.name);
     Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect())
@@ -274,6 +279,7 @@ mod tests {
     fn a_step_may_ask_for_what_its_job_asked_for_while_cpus_are_lent() {
         let mut lender = job(&[("n1", 4, 2), ("n2", 8, 2)]);
         lender.launch_mut().cpus_per_task = 4;
+        (lender.launch_mut().nodes[0].asked_cpus, lender.launch_mut().nodes[0].shares_cpus) = (8, true);
         let check = |n_tasks: u32, cpus: u32, expected: &str| {
             let step = asking(|step| (step.tasks, step.cpus_per_task) = (Some(n_tasks), Some(cpus)));
             let told = laid_out(&lender, &step);
@@ -289,6 +295,29 @@ mod tests {
             &format!("5 tasks of 4 CPUs need more than the 4 that these nodes have room for: n[1-2]{missing};"),
         );
         assert!(!laid_out(&three(), &asking(|step| step.tasks = Some(13))).contains("lent"));
+    }
+
+    #[test]
+    fn a_step_of_a_job_that_asked_for_whole_nodes_may_ask_for_all_of_their_cpus_while_some_are_lent() {
+        let mut lender = job(&[("n1", 8, 1)]);
+        (lender.launch_mut().nodes[0].asked_cpus, lender.launch_mut().nodes[0].shares_cpus) = (16, true);
+        assert_eq!(laid_out(&lender, &asking(|step| step.tasks = Some(16))), "n1:16");
+        assert_eq!(laid_out(&lender, &asking(|step| (step.tasks, step.cpus_per_task) = (Some(8), Some(2)))), "n1:8");
+        let refused = laid_out(&lender, &asking(|step| step.tasks = Some(17)));
+        assert!(refused.contains("the 16 that") && refused.contains(", 8 are lent or missing now"), "{refused}");
+        let taken = BTreeMap::from([("n1".to_owned(), 8)]);
+        let beside = asking(|step| (step.tasks, step.exclusive) = (Some(8), true));
+        assert_eq!(told(lay_out(&lender, &beside, &taken)), "n1:8");
+    }
+
+    #[test]
+    fn a_step_may_not_ask_for_cpus_that_its_job_has_given_back() {
+        let mut smaller = job(&[("n1", 8, 4)]);
+        smaller.launch_mut().cpus_per_task = 4;
+        smaller.launch_mut().nodes[0].asked_cpus = 16;
+        assert_eq!(laid_out(&smaller, &StepRequest::default()), "n1:4", "its own tasks");
+        let told = laid_out(&smaller, &asking(|step| (step.tasks, step.cpus_per_task) = (Some(9), Some(1))));
+        assert!(told.contains("more than the 8") && !told.contains("lent"), "{told}");
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! were restricted earlier, so masks are always set, one by one, until none needs a change: a thread that was created
 //! meanwhile has the mask of its creator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::{Pid, getpid};
@@ -47,12 +48,15 @@ pub fn confine(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<(), Con
     let after = &all.after;
     let set = cgroup.set_cpus(after);
     set.map_err(|source| ConfineError::Cpuset { cpus: cpulist::print(after), source })?;
-    let mut n_quiet = 0;
-    for _ in 0..MOST_WALKS {
-        let n_moved = walk(cgroup, all, own)?;
+    let (start, mut n_quiet, mut dead) = (Instant::now(), 0, BTreeSet::new());
+    for n_walks in 1.. {
+        let n_moved = walk(cgroup, all, own, &mut dead)?;
         n_quiet = if n_moved == 0 { n_quiet + 1 } else { 0 };
         if n_quiet == QUIET_WALKS {
             return Ok(());
+        }
+        if n_walks >= LEAST_WALKS && start.elapsed() > MOST_TIME {
+            break;
         }
     }
     Err(ConfineError::Unstable)
@@ -60,14 +64,16 @@ pub fn confine(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<(), Con
 
 /// A new thread has copied its mask shortly before it is visible; the next walk sees it.
 const QUIET_WALKS: u32 = 2;
-/// Two or three walks are usually enough. Programs that keep forking or setting masks are given up, because nothing
-/// else can happen meanwhile.
-const MOST_WALKS: u32 = 256;
+/// Two or three walks are usually enough, however long each takes. Programs that keep setting masks are given up,
+/// because the supervisor does nothing else meanwhile.
+const LEAST_WALKS: u32 = 8;
+const MOST_TIME: Duration = Duration::from_millis(500);
 
-/// Returns how many threads had to be moved.
-fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<usize, ConfineError> {
-    let mut processes = tree::descendants(getpid());
-    processes.extend(cgroup.processes());
+/// Returns how many threads had to be moved. `dead` are the processes that were found dead by earlier walks.
+fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves, dead: &mut BTreeSet<Pid>) -> Result<usize, ConfineError> {
+    let mut processes = tree::living(getpid(), dead);
+    let others = cgroup.processes().into_iter().filter(|process| tree::is_alive(*process, dead));
+    processes.extend(others);
     processes.sort_unstable();
     processes.dedup();
     let mut n_moved = 0;
@@ -111,6 +117,8 @@ fn wanted(has: &CpuSet, before: &CpuSet, after: &CpuSet) -> CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -127,5 +135,31 @@ mod tests {
         check(&[0, 1], &half, &all, &[0, 1, 2, 3]);
         check(&[1], &half, &all, &[1]);
         check(&[0, 1, 2, 3], &half, &half, &[0, 1]);
+    }
+
+    /// Thousands of them would cost seconds in each walk.
+    #[test]
+    fn dead_processes_are_left_as_they_are() {
+        let forks = "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(60)\n";
+        let Ok(mut child) = Command::new("python3").args(["-c", forks]).spawn() else {
+            return eprintln!("SKIPPED: python3 is not installed");
+        };
+        let pid = Pid::from_raw(child.id() as i32);
+        let dead_child = loop {
+            let below = tree::descendants(pid);
+            if let Some(dead) = below.iter().copied().find(|below| tree::is_dead(*below)) {
+                break dead;
+            }
+            std::thread::yield_now();
+        };
+        let before = cpus_of(pid).expect("it runs");
+        let after: CpuSet = before.iter().copied().take(1).collect();
+        let all = CpuMove { before: before.clone(), after: after.clone() };
+        let confined = confine(&Cgroup::none(), &all, &CpuMoves::new());
+        let has = (cpus_of(pid), cpus_of(dead_child));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        confined.expect("nothing runs that could escape");
+        assert_eq!(has, (Ok(after), Ok(before)));
     }
 }

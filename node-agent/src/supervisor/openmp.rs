@@ -1,5 +1,7 @@
 //! Variables of OpenMP programs whose threads should follow the CPUs of their job.
 
+use std::iter;
+
 use rms_malleable::SOCKET_VARIABLE;
 
 use super::hostfile::HostFiles;
@@ -10,6 +12,9 @@ use crate::order::Order;
 /// The initial number of threads of a program, which is also its maximum. On fewer CPUs than the job requested, the
 /// library keeps its teams smaller.
 const THREADS: &str = "OMP_NUM_THREADS";
+/// Whether threads are bound, and the places that they are bound to, which also turn this on.
+const BIND: &str = "OMP_PROC_BIND";
+const PLACES: &[&str] = &["OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
 
 /// Sets the variables of a job that has, or requested, `n_cpus` here. Variables set by the user are kept.
 pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpus: usize) {
@@ -25,16 +30,29 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
         variables.insert(SOCKET_VARIABLE.to_owned(), socket_path(dir).display().to_string());
     }
     // A runtime that binds its threads puts later ones where the first ones were: they would not use the new CPUs.
-    let is_bound = ["OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
-    let is_bound = is_bound.iter().any(|name| variables.contains_key(*name));
+    let is_bound = iter::once(&BIND).chain(PLACES).any(|name| variables.contains_key(*name));
     let mut propose = |name: &str, value: String| {
         variables.entry(name.to_owned()).or_insert(value);
     };
     if !is_bound {
-        propose("OMP_PROC_BIND", "false".to_owned());
+        propose(BIND, "false".to_owned());
     }
     propose("OMP_TOOL_LIBRARIES", library);
     propose(THREADS, threads(order, n_cpus).to_string());
+}
+
+/// Returns whether OpenMP binds the threads of a process with this environment, as it was executed, to places: then no
+/// thread's CPUs are those of the process.
+pub fn binds_threads(environ: &[u8]) -> bool {
+    let value = |name: &str| {
+        let of_name = |variable: &[u8]| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+        let value = environ.split(|byte| *byte == 0).find_map(of_name)?;
+        Some(String::from_utf8_lossy(&value).trim().to_ascii_lowercase())
+    };
+    match value(BIND) {
+        Some(bind) => bind != "false",
+        None => PLACES.iter().any(|name| value(name).is_some()),
+    }
 }
 
 /// Returns the number of threads of each task; several tasks share the CPUs.
@@ -78,6 +96,20 @@ mod tests {
         check(&[], 1, 1, &plain);
         for (n_tasks, each, threads) in [(1, 1, "8"), (1, 4, "8"), (2, 1, "4"), (2, 3, "3"), (16, 1, "1")] {
             check(&[], n_tasks, each, &[(THREADS, Some(threads))]);
+        }
+    }
+
+    #[test]
+    fn threads_are_bound_by_places_unless_binding_is_off() {
+        for (environ, expected) in [
+            ("A=1\0OMP_PROC_BIND=close\0B=2\0", true),
+            ("OMP_PLACES=threads\0", true),
+            ("GOMP_CPU_AFFINITY=0-3\0", true),
+            ("OMP_PLACES=threads\0OMP_PROC_BIND= FALSE\0", false),
+            ("XOMP_PROC_BIND=close\0OMP_PROC_BINDS=close\0", false),
+            ("", false),
+        ] {
+            assert_eq!(binds_threads(environ.as_bytes()), expected, "{environ:?}");
         }
     }
 

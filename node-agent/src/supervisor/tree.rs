@@ -1,6 +1,6 @@
 //! Finds and signals every process below a supervisor, which is the sub-reaper of all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use nix::unistd::Pid;
@@ -10,15 +10,36 @@ use nix::unistd::Pid;
 /// A process that is forked during the walk may be missed; to end all of them, repeat until none is left. No process
 /// escapes: orphans become children of the sub-reaper, where the walk starts.
 pub fn descendants(root: Pid) -> Vec<Pid> {
+    descendants_that(root, |_| true)
+}
+
+/// Returns the descendants that are not dead. `dead` are those that were before; dead ones are added. A program may
+/// leave thousands of them unreaped.
+pub fn living(root: Pid, dead: &mut BTreeSet<Pid>) -> Vec<Pid> {
+    // The children of a dead process are the sub-reaper's.
+    descendants_that(root, |pid| is_alive(pid, dead))
+}
+
+/// Returns whether a process is not dead, with the same `dead`.
+pub fn is_alive(pid: Pid, dead: &mut BTreeSet<Pid>) -> bool {
+    let is_alive = !dead.contains(&pid) && !is_dead(pid);
+    if !is_alive {
+        dead.insert(pid);
+    }
+    is_alive
+}
+
+fn descendants_that(root: Pid, mut is_meant: impl FnMut(Pid) -> bool) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut parents = vec![root];
     let mut by_parent: Option<BTreeMap<i32, Vec<Pid>>> = None;
     while let Some(parent) = parents.pop() {
-        let children = match listed_children(parent) {
+        let mut children = match listed_children(parent) {
             Some(children) => children,
             // The kernel has no lists of children: look at every process instead.
             None => by_parent.get_or_insert_with(all_by_parent).get(&parent.as_raw()).cloned().unwrap_or_default(),
         };
+        children.retain(|child| is_meant(*child));
         found.extend(&children);
         parents.extend(&children);
     }
@@ -52,9 +73,14 @@ const MOST_WALKS: u32 = 32;
 /// Returns whether a process has ended, or is a zombie that has not been reaped.
 pub fn is_dead(pid: Pid) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
-    matches!(state, Some("Z" | "X"))
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let is_over = matches!(fields.next(), Some("Z" | "X"));
+    // The main thread may have ended before others.
+    is_over && fields.nth(N_THREADS - 1).and_then(|count| count.parse().ok()).is_none_or(|count: u32| count <= 1)
 }
+
+/// The position of the number of threads after that of the state.
+const N_THREADS: usize = 17;
 
 /// Returns the children of a process; `None` if the kernel has no such lists. A process that has ended has no children.
 fn listed_children(parent: Pid) -> Option<Vec<Pid>> {
@@ -133,7 +159,39 @@ pub fn marked(mark: &str) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_child_that_nobody_waits_for_is_dead_and_not_looked_at_again() {
+        let mut child = Command::new("sh").args(["-c", "true"]).spawn().expect("sh");
+        let pid = Pid::from_raw(child.id() as i32);
+        while !is_dead(pid) {
+            std::thread::yield_now();
+        }
+        let mut dead = BTreeSet::new();
+        assert!(descendants(Pid::this()).contains(&pid) && !living(Pid::this(), &mut dead).contains(&pid));
+        assert!(dead.contains(&pid) && !is_dead(Pid::this()));
+        child.wait().expect("our child");
+    }
+
+    #[test]
+    fn a_process_lives_whose_main_thread_has_ended() {
+        let ends = "import ctypes, threading, time\n\
+                    threading.Thread(target=time.sleep, args=(60,)).start()\n\
+                    ctypes.CDLL(None).pthread_exit(None)\n";
+        let Ok(mut child) = Command::new("python3").args(["-c", ends]).stderr(Stdio::null()).spawn() else {
+            return eprintln!("SKIPPED: python3 is not installed");
+        };
+        let pid = Pid::from_raw(child.id() as i32);
+        let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        while !state().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        let (found_dead, stat) = (is_dead(pid), state());
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        assert!(!found_dead, "{stat}");
+    }
 
     #[test]
     fn children_and_their_children_are_found() {

@@ -317,6 +317,7 @@ pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
         n_tasks,
         cpus: 2,
         asked_cpus: 0,
+        shares_cpus: false,
         joined: 1,
         departing: false,
         grant: None,

@@ -10,7 +10,7 @@ use negotiation::{
 use rms_api::answer::Answer;
 use rms_api::negotiate::{Ask, Asked, NegotiatorNotice, Order};
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Run, Span, Time};
+use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Run, Span, Time, hostlist};
 
 use super::Negotiations;
 use crate::effect::Effect;
@@ -179,8 +179,35 @@ impl Negotiations<'_> {
         if !counts_nodes && let Some(greatest) = item.greatest(ask.direction, quantity) {
             item.quantity = greatest;
         }
+        if ask.direction == Direction::Shrink && item.quantity > item.held {
+            return Err(self.more_than_held(job, &item));
+        }
         let parties = Parties { job, run: self.context.state().jobs()[&job].run, initiator: Side::Application };
         Ok((id, Template::of_one(parties, ask.direction, item)?))
+    }
+
+    /// Returns the refusal of an item that gives back more than is held, with the node that has the least.
+    fn more_than_held(&self, job: JobId, item: &Item) -> Refusal {
+        let state = self.context.state();
+        let place = match &item.resource {
+            Resource::Nodes(cluster) | Resource::Licences(cluster, _) => {
+                format!(" of cluster {}", state.clusters()[cluster])
+            }
+            Resource::Cores(cluster) | Resource::Memory(cluster) | Resource::Devices(cluster, _) => {
+                let named: Vec<NodeId> = item.nodes.iter().copied().collect();
+                let on = if named.is_empty() { self.staying_on(job, *cluster) } else { named };
+                let has_least = |node: &NodeId| self.held_inside(job, &item.resource, *node) == item.held.0;
+                let least: Vec<NodeId> = on.iter().copied().filter(has_least).collect();
+                match least.as_slice() {
+                    [] => String::new(),
+                    [node] => format!(" on node {}", state.nodes()[node].name),
+                    several => format!(" on each of {}", hostlist::fold(&state.node_names(several))),
+                }
+            }
+            Resource::Time => String::new(),
+        };
+        let (asked, held) = (item.resource.amount(item.quantity), item.resource.amount(item.held));
+        Refusal::MoreThanHeld { job, asked, held, place }
     }
 
     /// Returns the cluster that a request names, or that of the nodes that it names, or the job's first one.

@@ -101,7 +101,7 @@ impl Negotiations<'_> {
         Quantity(least.unwrap_or(0))
     }
 
-    fn held_inside(&self, job: JobId, resource: &Resource, node: NodeId) -> u64 {
+    pub(super) fn held_inside(&self, job: JobId, resource: &Resource, node: NodeId) -> u64 {
         match resource {
             Resource::Cores(_) => self.cores_of(job, node).into(),
             Resource::Memory(_) => self.memory_of(job, node).0,

@@ -81,11 +81,9 @@ impl Negotiations<'_> {
         };
         let can_leave = |node: &NodeId| self.cluster_of(*node) == Some(cluster) && self.can_leave(job, *node);
         if !nodes.iter().all(can_leave) || quantity > spare {
-            return Err(Refusal::Template(negotiation::TemplateError::MoreThanHeld {
-                item: 0,
-                asked: Quantity(quantity),
-                held: Quantity(spare),
-            }));
+            let (nodes, [asked, held]) = (Resource::Nodes(cluster), [quantity, spare].map(Quantity));
+            let place = format!(" that it can leave of cluster {}", self.context.state().clusters()[&cluster]);
+            return Err(Refusal::MoreThanHeld { job, asked: nodes.amount(asked), held: nodes.amount(held), place });
         }
         let terms = Terms {
             least: Quantity(least.max(1).min(quantity)),

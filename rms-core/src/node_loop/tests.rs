@@ -155,6 +155,7 @@ fn job(id: u64) -> DesiredJob {
         n_tasks: 1,
         cpus: 1,
         asked_cpus: 0,
+        shares_cpus: false,
         joined: 1,
         departing: false,
         grant: None,

@@ -106,8 +106,9 @@ fn a_guest_is_started_where_its_mate_has_left_the_cpus() {
         assert_eq!(jobs_of(&told), [owner, guest], "{allocation}");
         let cores = |idx: usize| told.jobs[idx].launch.nodes[0].grant.as_ref().map(|grant| grant.cores.to_string());
         assert_eq!((cores(0), cores(1)), (Some("0-1".to_owned()), Some("2-3".to_owned())));
-        let cpus = |idx: usize| told.jobs[idx].launch.nodes.iter().map(|node| (node.cpus, node.asked_cpus));
-        assert!([0, 1].into_iter().flat_map(cpus).all(|cpus| cpus == (2, 4)), "{allocation}");
+        let cpus =
+            |idx: usize| told.jobs[idx].launch.nodes.iter().map(|node| (node.cpus, node.asked_cpus, node.shares_cpus));
+        assert!([0, 1].into_iter().flat_map(cpus).all(|cpus| cpus == (2, 4, true)), "{allocation}");
         assert_eq!(desired(&effects, "n2"), None, "there nobody has said so");
 
         world.now += Span::from_mins(20);

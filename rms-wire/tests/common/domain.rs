@@ -233,6 +233,7 @@ fn node(idx: u32) -> LaunchNode {
         n_tasks: 2,
         cpus: 4,
         asked_cpus: 0,
+        shares_cpus: false,
         joined: idx + 1,
         departing: idx == 1,
         grant: None,

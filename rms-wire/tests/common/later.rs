@@ -308,6 +308,15 @@ pub fn desired_of_guest() -> Desired {
     desired
 }
 
+/// Returns the desired state of a job whose steps may request what it borrows or lends.
+pub fn desired_of_sharer() -> Desired {
+    let mut desired = desired_of_guest();
+    for job in &mut desired.jobs {
+        Arc::make_mut(&mut job.launch).nodes.iter_mut().for_each(|node| node.shares_cpus = true);
+    }
+    desired
+}
+
 /// Returns the desired state of a node that is shared.
 pub fn desired() -> Desired {
     let mut desired = domain::desired();

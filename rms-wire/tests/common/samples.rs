@@ -144,6 +144,7 @@ fn of_agents() -> Vec<Sample> {
     to_agent.push(ToAgent::NotCertified { seq: 10, refused: Refused::new("another_run", "no") });
     to_agent.extend(desire_parts(&later::desired()));
     to_agent.extend(desire_parts(&later::desired_of_guest()));
+    to_agent.extend(desire_parts(&later::desired_of_sharer()));
     samples.extend(parsed("to_agent", to_agent, |frame| {
         let message = decode_frame::<ToAgent>(frame)?;
         if let ToAgent::Desire(part) = message.clone() {

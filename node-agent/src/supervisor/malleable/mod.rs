@@ -4,6 +4,7 @@ mod channel;
 mod members;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use nix::unistd::{Pid, Uid, getpid};
 use rms_malleable::{Answer, Kind, MOST_PROCESSES, Rank, Request, Status};
 
 use super::confine::{CpuMove, CpuMoves};
-use super::tree;
+use super::{openmp, tree};
 use crate::cgroup::Cgroup;
 use crate::sys::Page;
 use crate::topology::cpulist::CpuSet;
@@ -176,15 +177,15 @@ impl Malleable {
     fn join(&mut self, id: u64, rank: Option<Rank>, set_aside_for: Option<i32>) -> Outcome {
         let Some(client) = self.clients.get(&id) else { return Outcome::default() };
         let pid = client.pid;
-        let joined = match cpus_of(pid) {
+        let joined = match cpus_of_process(pid) {
             _ if !client.may_join => Err(Status::NotAllowed),
-            Err(_gone) => Err(Status::NoProcess),
-            Ok(_) if self.pages.len() >= MOST_PROCESSES && !self.pages.contains_key(&pid.as_raw()) => {
+            None => Err(Status::NoProcess),
+            Some(_) if self.pages.len() >= MOST_PROCESSES && !self.pages.contains_key(&pid.as_raw()) => {
                 Err(Status::TooMany)
             }
-            Ok(first) => Page::new().map(|page| (page, first)).map_err(|_| Status::Failed),
+            Some(first) => Page::new().map(|page| (page, first)).map_err(|_| Status::Failed),
         };
-        let (page, first) = match joined {
+        let (page, mut first) = match joined {
             Ok(joined) => joined,
             Err(status) => {
                 self.send(id, &Answer::new(Kind::Join, status));
@@ -197,6 +198,10 @@ impl Malleable {
                 return Outcome { has_changed: false, warning };
             }
         };
+        // Its runtime has bound each thread to a place of its own. These pins are the threads', not the process's.
+        if openmp::binds_threads(&fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()) {
+            first.extend(self.members.current());
+        }
         let pid = pid.as_raw();
         self.members.join(pid, rank, first, set_aside_for);
         let shared = Shared { page, client: id, cpus: CpuSet::new(), since: SystemTime::now(), is_late: false };
@@ -324,6 +329,12 @@ impl Shared {
     fn is_done(&self) -> bool {
         self.is_late || self.page.is_acknowledged()
     }
+}
+
+/// Returns the CPUs that the threads of a process may use together; `None` if it is gone.
+fn cpus_of_process(pid: Pid) -> Option<CpuSet> {
+    let cpus: CpuSet = tree::threads(pid).into_iter().filter_map(|thread| cpus_of(thread).ok()).flatten().collect();
+    Some(cpus).filter(|cpus| !cpus.is_empty())
 }
 
 /// Returns whether a process descends from this process, or is in its cgroup: `mpirun` and others fork processes that

@@ -118,6 +118,29 @@ impl Scene {
 }
 
 #[test]
+fn who_gives_back_more_than_it_has_is_told_how_much_it_has_where() {
+    let mut scene = scene(2);
+    let job = scene.shares(2, 800, 1, 2, hour());
+    let mut check = |what: Asked, quantity: u64, expected: &str| {
+        let ask = Ask { what, ..nodes(Direction::Shrink, quantity, quantity) };
+        let refused = scene.call(Call::Negotiate { job, ask }).expect_err("it has less");
+        assert_eq!(refused.to_string(), format!("job {job} cannot give back {expected}"));
+    };
+    check(memory(), 1024, "1024 MiB of memory: it has 800 MiB of memory on each of n[1-2]");
+    check(Asked::Cores { cluster: None }, 2, "2 cores: it has 1 core on each of n[1-2]");
+    check(gpus(), 2, "2 gpu: it has 1 gpu on each of n[1-2]");
+    check(matlab(), 3, "3 licences of matlab: it has 2 licences of matlab of cluster c");
+    check(Asked::Nodes { cluster: None }, 3, "3 nodes: it has 2 nodes of cluster c");
+
+    let fewer = Ask { what: memory(), nodes: vec!["n2".to_owned()], ..nodes(Direction::Shrink, 300, 300) };
+    let ticket = scene.ask(job, fewer);
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    let ask = Ask { what: memory(), ..nodes(Direction::Shrink, 600, 600) };
+    let refused = scene.call(Call::Negotiate { job, ask }).expect_err("it has less").to_string();
+    assert_eq!(refused, format!("job {job} cannot give back 600 MiB of memory: it has 500 MiB of memory on node n2"));
+}
+
+#[test]
 fn memory_that_is_given_back_serves_others_at_once() {
     ["views", "fcfs", "easy", "conservative"].into_iter().for_each(memory_serves_others);
 }
@@ -239,8 +262,8 @@ fn what_cannot_be_is_refused_with_its_reason() {
         let ticket = scene.ask(job, Ask { what, ..nodes(Direction::Shrink, quantity, quantity) });
         scene.refusal(ticket).map(|refusal| refusal.to_string()).unwrap_or_default()
     };
-    assert!(refused(&mut scene, gpus(), 2).contains("more than the 1 held"));
-    assert!(refused(&mut scene, matlab(), 2).contains("more than the 1 held"));
+    assert!(refused(&mut scene, gpus(), 2).contains("it has 1 gpu on node n1"));
+    assert!(refused(&mut scene, matlab(), 2).contains("it has 1 licence of matlab"));
     let badly_named = Asked::Licences { cluster: None, name: "a b".to_owned() };
     let ticket = scene.ask(job, Ask { what: badly_named, ..nodes(Direction::Grow, 1, 1) });
     assert!(scene.refusal(ticket).is_some_and(|refusal| refusal.to_string().contains("named like gpu:a100")));

@@ -552,6 +552,7 @@ fn desired(job: JobId) -> DesiredJob {
         n_tasks: 1,
         cpus: 4,
         asked_cpus: 0,
+        shares_cpus: false,
         joined: 1,
         departing: false,
         grant: None,
