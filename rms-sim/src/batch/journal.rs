@@ -8,15 +8,16 @@ use rms_core::State;
 use rms_core::state::part_of_cores;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
-    Allocation, Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, ResourceRequest, Role, Run, Span, Time, Work,
+    Allocation, Devices, Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, ResourceRequest, Role, Run, Span,
+    Time, Work,
 };
 use serde::Serialize;
 
 use super::trace::submission;
 use super::{ClusterNodes, Finished, Summary, Workload};
 
-/// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority
-/// and its requirements for nodes; it runs for as long as it did.
+/// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority,
+/// its requirements for nodes and what it takes of them; it runs for as long as it did.
 #[derive(Debug)]
 pub struct JournalJobs {
     jobs: Vec<JournalJob>,
@@ -39,6 +40,9 @@ pub struct Census {
     pub resized: usize,
     /// Their real wait is the time from their first request to their last start.
     pub restarted: usize,
+    /// A snapshot of the journal has replaced their submissions: what they asked for beside nodes, tasks and CPUs is
+    /// unknown.
+    pub without_submission: usize,
 }
 
 #[derive(Debug)]
@@ -63,7 +67,7 @@ impl JournalJobs {
         let mut jobs: Vec<JournalJob> =
             records.iter().filter_map(|record| job(record, specs.get(&record.job), state)).collect();
         jobs.sort_by_key(|job| job.past.submitted);
-        JournalJobs { jobs, census: Census::new(records, state) }
+        JournalJobs { jobs, census: Census::new(records, specs, state) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -79,7 +83,7 @@ impl JournalJobs {
 }
 
 impl Census {
-    fn new(records: &[JobRecord], state: &State) -> Census {
+    fn new(records: &[JobRecord], specs: &BTreeMap<JobId, Arc<JobSpec>>, state: &State) -> Census {
         let mut census = Census::default();
         for record in records {
             let is_cancelled = matches!(record.outcome, Outcome::Cancelled { .. });
@@ -93,6 +97,7 @@ impl Census {
                 let is_resized = |held: &Evolution| held.stages().iter().any(|stage| stage.nodes != held.peak());
                 census.resized += usize::from(record.evolution.as_ref().is_some_and(is_resized));
                 census.restarted += usize::from(record.run > Run(1));
+                census.without_submission += usize::from(!specs.contains_key(&record.job));
             }
         }
         // The job of a ghost is in the history.
@@ -143,7 +148,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
         cpus_per_task: record.cpus_per_task,
         priority: spec.map_or(0, |spec| spec.priority),
         constraint: spec.map(|spec| spec.constraint.clone()).unwrap_or_default(),
-        resources: spec.map(|spec| counted(spec)).unwrap_or_default(),
+        resources: spec.map(|spec| requested(spec, n_asked)).unwrap_or_default(),
         past: Finished {
             submitted: record.eligible,
             started,
@@ -159,10 +164,16 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
     })
 }
 
-/// Returns what of its request decides how many cores the job takes of each node.
-fn counted(spec: &JobSpec) -> ResourceRequest {
-    let ResourceRequest { exclusive, one_thread_a_core, .. } = spec.resources;
-    ResourceRequest { exclusive, one_thread_a_core, ..ResourceRequest::default() }
+/// Returns what the job asked for beside nodes, tasks and CPUs. Its number of nodes may be another one now, over which
+/// devices in all could not be spread evenly: it has as many on each node as it had.
+fn requested(spec: &JobSpec, n_nodes: u32) -> ResourceRequest {
+    ResourceRequest {
+        devices: spec.resources.devices_on_each(n_nodes),
+        devices_in_all: Devices::default(),
+        // The history of a server that shared CPUs is replayed without sharing.
+        share: false,
+        ..spec.resources.clone()
+    }
 }
 
 /// Returns how much of its nodes a job had, by their cores: all of nodes that are not shared, or are no longer known.
@@ -170,7 +181,7 @@ fn share(record: &JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, state: &
     let asked = JobSpec {
         tasks: TaskCount::PerNode(record.n_tasks.div_ceil(n_asked)),
         cpus_per_task: record.cpus_per_task,
-        resources: spec.map(|spec| counted(spec)).unwrap_or_default(),
+        resources: spec.map(|spec| requested(spec, n_asked)).unwrap_or_default(),
         ..JobSpec::of(record.owner.clone(), Work::Nodes, Vec::new())
     };
     let nodes = record.nodes.iter().filter_map(|name| state.nodes().get(&state.node_named(name)?));
@@ -236,7 +247,7 @@ pub fn known_nodes(state: &State) -> Vec<ClusterNodes> {
 #[cfg(test)]
 mod tests {
     use rms_model::evolution::Stage;
-    use rms_model::{Labels, Owner, Request, Settings};
+    use rms_model::{Inventory, Labels, Mebibytes, Owner, Request, Settings};
 
     use super::*;
     use crate::batch::{Batch, TraceJobs, uniform_nodes};
@@ -290,6 +301,7 @@ mod tests {
             cancelled_while_running: 1,
             resized: 1,
             restarted: 1,
+            without_submission: 7,
             ..Census::default()
         };
         assert_eq!(jobs.census, census);
@@ -339,5 +351,87 @@ mod tests {
             assert_eq!(used(Allocation::Nodes, false, is_known), [of_nodes; 2]);
         }
         assert_eq!(used(Allocation::Cores, true, true), [of_nodes; 2], "it has whole nodes alone");
+    }
+
+    /// Runs three jobs of 10 s again that really ran one after another, each with `resources`, on two nodes of 8 cores,
+    /// and returns their starts.
+    fn starts_again(set: &[(&str, &str)], resources: ResourceRequest, n_nodes: u32, inventory: Inventory) -> Vec<i64> {
+        let mut settings = Settings { allocation: Allocation::Cores, ..Settings::default() };
+        set.iter().for_each(|(key, value)| settings.set(key, value).expect("it is a setting"));
+        let nodes = [ClusterNodes { inventory, ..uniform_nodes(2, 8) }];
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+        let ran = |job: u64| {
+            let begin = 10 * job as i64;
+            JobRecord { cpus_per_task: 1, ..record(empty.state(), job, n_nodes, Some(begin), begin + 10) }
+        };
+        let records = [ran(0), ran(1), ran(2)];
+        let spec = |record: &JobRecord| {
+            let mut spec = JobSpec::of(record.owner.clone(), Work::Nodes, vec![record.request.clone()]);
+            (spec.cpus_per_task, spec.resources) = (1, resources.clone());
+            (record.job, Arc::new(spec))
+        };
+        let specs = records.iter().map(spec).collect();
+        let jobs = JournalJobs::new(&records, &specs, empty.state());
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        replayed.finished.iter().map(|job| job.map_or(-1, |job| job.started.as_secs())).collect()
+    }
+
+    #[test]
+    fn jobs_run_again_with_the_devices_licences_and_memory_that_they_asked_for() {
+        let of_nodes = Inventory {
+            cores: 8,
+            cpus: 8,
+            memory: Mebibytes(1000),
+            devices: "gpu:a100:1".parse().expect("devices"),
+            ..Inventory::default()
+        };
+        let again = |set: &[(&str, &str)], n_nodes, resources| starts_again(set, resources, n_nodes, of_nodes.clone());
+        let nothing = ResourceRequest::default;
+        let count = |devices: &str| devices.parse::<Devices>().expect("devices");
+        assert_eq!(again(&[], 2, nothing()), [0, 0, 0], "cores for all");
+        let devices = count("gpu:1");
+        assert_eq!(again(&[], 2, ResourceRequest { devices, ..nothing() }), [0, 10, 20], "a device of each node");
+        let devices_in_all = count("gpu:2");
+        assert_eq!(again(&[], 2, ResourceRequest { devices_in_all, ..nothing() }), [0, 10, 20], "two devices in all");
+        let licences = count("matlab:2");
+        let set = [("licences", "matlab:4")];
+        assert_eq!(again(&set, 1, ResourceRequest { licences, ..nothing() }), [0, 0, 10], "two jobs at a time");
+        let memory_per_cpu = Mebibytes(600);
+        assert_eq!(again(&[], 2, ResourceRequest { memory_per_cpu, ..nothing() }), [0, 10, 20], "a job on each node");
+        let devices = count("gpu:h100:1");
+        assert_eq!(again(&[], 1, ResourceRequest { devices, ..nothing() }), [-1; 3], "no node has these any more");
+    }
+
+    /// An application of 4 nodes had one of them for half of its time: 2.5 on average.
+    #[test]
+    fn a_job_whose_nodes_changed_keeps_its_devices_on_each_node() {
+        let (settings, nodes) = (Settings::default(), [uniform_nodes(4, 1)]);
+        let nodes = nodes.map(|nodes| ClusterNodes {
+            inventory: Inventory { devices: "gpu:1".parse().expect("devices"), ..nodes.inventory.clone() },
+            ..nodes
+        });
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+        let stage = |nodes, secs| Stage { nodes, span: Span::from_secs(secs) };
+        let held = Evolution::new(vec![stage(4, 10), stage(1, 10)]).expect("it is one");
+        let record = JobRecord { evolution: Some(held), ..record(empty.state(), 1, 4, Some(0), 20) };
+        let mut spec = JobSpec::of(record.owner.clone(), Work::Nodes, vec![record.request.clone()]);
+        spec.resources.devices_in_all = "gpu:4".parse().expect("devices");
+        let specs = BTreeMap::from([(record.job, Arc::new(spec))]);
+        let jobs = JournalJobs::new(&[record], &specs, empty.state());
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        assert_eq!(replayed.finished[0].map(|job| job.n_nodes), Some(3), "four devices could not be spread over three");
+    }
+
+    #[test]
+    fn jobs_whose_submission_is_gone_are_counted() {
+        let nodes = [uniform_nodes(4, 1)];
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(Settings::default(), &nodes, &nobody).expect("nodes join");
+        let records = [record(empty.state(), 1, 1, Some(0), 10), record(empty.state(), 2, 1, Some(0), 10)];
+        let spec = JobSpec::of(Owner("ann".to_owned()), Work::Nodes, vec![records[0].request.clone()]);
+        let specs = BTreeMap::from([(JobId(1), Arc::new(spec))]);
+        assert_eq!(JournalJobs::new(&records, &specs, empty.state()).census.without_submission, 1);
     }
 }
