@@ -60,6 +60,7 @@ impl ReplayAnswer {
             resized,
             restarted,
             without_submission,
+            shared,
         } = self.census;
         let refused = self.run.summary.figures.refused;
         let left_out = listed(&[
@@ -76,6 +77,10 @@ impl ReplayAnswer {
             (cancelled_while_running, "cancelled while they ran (they run for as long as they did)"),
             (resized, "negotiated or evolving (they keep the nodes that they had on average)"),
             (restarted, "started again after a loss (their real wait goes to their last start)"),
+            (
+                shared,
+                "lent or borrowed CPUs (without that they run for less time, in proportion to the CPUs that they had)",
+            ),
             (
                 without_submission,
                 "of which a snapshot of the journal has replaced the submission (they run without the devices, licences, \
