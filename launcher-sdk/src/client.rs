@@ -2,6 +2,8 @@
 
 pub(crate) mod follow;
 mod renewal;
+#[cfg(test)]
+mod tests;
 pub(crate) mod watch;
 
 use rms_api::Answer;
@@ -21,7 +23,7 @@ use rms_api::masks::{MaskOrder, MasksOf, NodeMasks};
 use rms_api::negotiate::BudgetLine;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Time};
-use rms_wire::link::dial_local;
+use rms_wire::link::{dial_local, port_unreachable};
 use rms_wire::{Backoff, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, TokenText, Tuning};
 use tokio::sync::{Mutex, mpsc};
 
@@ -242,7 +244,10 @@ impl Client {
         loop {
             let attempt = async {
                 let address = rms_wire::link::resolve(server).await?;
-                endpoint.connect(address, Expect::server()).await
+                tokio::select! {
+                    link = endpoint.connect(address, Expect::server()) => link,
+                    () = port_unreachable(address) => Err(LinkError::Refused),
+                }
             };
             // An attempt is short: a server that starts during it is reached sooner by the next attempt than by QUIC's
             // own retransmissions.
@@ -260,7 +265,7 @@ impl Client {
                     return Err(ConnectError::Untrusted { server: server.clone(), reason });
                 }
                 Ok(Err(error)) => error,
-                Err(_) => LinkError::TooSlow { secs: limit.as_secs() },
+                Err(_) => LinkError::NoAnswer { secs: begun.elapsed().as_secs() },
             };
             let delay = backoff.delay();
             if begun.elapsed() + delay >= patience {

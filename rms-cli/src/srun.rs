@@ -1,10 +1,12 @@
 //! `srun` in scripts that were written for Slurm: a step of the job, with Slurm's options. Unknown options are refused
 //! by name.
 
+mod foreign;
+
 use std::ffi::OsString;
 
-use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser};
 use node_agent::rsh::Input;
 use rms_model::time::parse_wall;
 use rms_model::{Span, hostlist};
@@ -117,6 +119,9 @@ struct Srun {
     pty: bool,
     #[arg(short = 'v', long, action = clap::ArgAction::Count, hide = true)]
     verbose: u8,
+    /// Show the usage in short
+    #[arg(long)]
+    usage: bool,
     #[arg(short = 'Q', long, hide = true)]
     quiet: bool,
     /// The program and its arguments
@@ -133,9 +138,15 @@ pub fn is_meant(args: &[OsString]) -> bool {
 /// # Errors
 /// The options are unknown, or a step does not support them.
 pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
-    let srun = match Srun::try_parse_from(args) {
-        Ok(srun) => srun,
-        Err(error) => {
+    let words = args.into_iter().skip(1).map(|word| {
+        let text = |word: OsString| format!("srun: '{}' is not UTF-8", word.display());
+        word.into_string().map_err(|word| Failure::usage(text(word)))
+    });
+    let words = words.collect::<Result<Vec<String>, Failure>>()?;
+    let job = std::env::var("RMS_JOB_ID").ok().filter(|job| !job.is_empty());
+    let (srun, remarks) = match parse(&words, job.as_deref(), None) {
+        Ok(parsed) => parsed,
+        Err(Misuse::Words(error)) => {
             let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             if is_answer {
                 output::write_out(error.render().to_string().as_bytes())?;
@@ -144,21 +155,101 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
             return Err(Failure::usage(format!("srun: {}", directive::one_line(&error)))
                 .hint("this is Limber's srun, an alias of 'rms run' inside a job: 'srun --help' lists what it knows"));
         }
+        Err(Misuse::Option(message)) => return Err(Failure::usage(message)),
+        Err(Misuse::Step(failure)) => return Err(failure),
     };
+    if srun.usage {
+        output::write_out(format!("{}\n", command().render_usage()).as_bytes())?;
+        return Ok(Exit::OK);
+    }
+    if !srun.quiet {
+        remarks.iter().for_each(|remark| output::warn(&format!("srun: {remark}")));
+    }
     let socket = agent::socket().ok_or_else(|| Failure::usage("srun: this is not inside of a job"))?;
     let wanted = srun.wanted()?;
     step::run(wanted, &socket, Form::Text).await
 }
 
-/// Checks the arguments of such a step: used for a script before it runs.
+/// Checks the arguments of such a step: used for a script before it runs. `unknown` stands for a word that only the job
+/// will know.
 ///
 /// # Errors
-/// Those of [`run`], except for errors that only the job can detect.
-pub fn check(words: &[String]) -> Result<(), Misuse> {
-    let mut srun = Srun::try_parse_from(["srun"].into_iter().chain(words.iter().map(String::as_str)))?;
+/// As [`run`], except for errors that only the job can detect.
+pub fn check(words: &[String], unknown: &str) -> Result<(), Misuse> {
     // The step itself reports options without effect.
+    let (mut srun, _remarks) = parse(words, None, Some(unknown))?;
+    if srun.usage {
+        return Ok(());
+    }
     srun.quiet = true;
     srun.wanted().map(drop).map_err(Misuse::Step)
+}
+
+/// Returns the step, and what of it has no effect.
+fn parse(words: &[String], own_job: Option<&str>, unknown: Option<&str>) -> Result<(Srun, Vec<String>), Misuse> {
+    let mut command = command();
+    let words = with_equals(&command, words);
+    let parse = |words: &[String], command: &mut Command| {
+        let words = ["srun"].into_iter().chain(words.iter().map(String::as_str));
+        command.try_get_matches_from_mut(words)
+    };
+    let matches = parse(&words, &mut command).or_else(|mut error| {
+        // Options that Slurm has are not misspelt ones of ours.
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::Suggested);
+        if error.kind() != ErrorKind::MissingRequiredArgument {
+            return Err(Misuse::Words(error));
+        }
+        // An option that is refused is the greater fault, and --usage needs no command.
+        let completed: Vec<String> = words.iter().cloned().chain(["true".to_owned()]).collect();
+        let Ok(matches) = parse(&completed, &mut command) else { return Err(Misuse::Words(error)) };
+        foreign::judge(&matches, own_job, unknown).map_err(refused)?;
+        if matches.get_flag("usage") { Ok(matches) } else { Err(Misuse::Words(error)) }
+    })?;
+    let remarks = foreign::judge(&matches, own_job, unknown).map_err(refused)?;
+    Ok((Srun::from_arg_matches(&matches)?, remarks))
+}
+
+fn refused(message: String) -> Misuse {
+    Misuse::Option(format!("srun: {message}"))
+}
+
+fn command() -> Command {
+    foreign::add_to(Srun::command())
+}
+
+/// Writes values of options that may be without one as clap reads them: `-K=0` for `-K0`. Words of the program that the
+/// step starts stay as they are.
+fn with_equals(command: &Command, words: &[String]) -> Vec<String> {
+    let mut words = words.to_vec();
+    let mut idx = 0;
+    while let Some(word) = words.get_mut(idx).filter(|word| word.starts_with('-') && *word != "--") {
+        idx += 1;
+        if let Some(long) = word.strip_prefix("--") {
+            let arg = command.get_arguments().find(|arg| arg.get_long() == Some(long));
+            idx += usize::from(arg.is_some_and(needs_value));
+            continue;
+        }
+        for (at, letter) in word.char_indices().skip(1) {
+            let Some(arg) = command.get_arguments().find(|arg| arg.get_short() == Some(letter)) else { break };
+            let rest = &word[at + letter.len_utf8()..];
+            if needs_value(arg) {
+                idx += usize::from(rest.is_empty());
+                break;
+            }
+            if arg.is_require_equals_set() {
+                if !rest.is_empty() && !rest.starts_with('=') {
+                    word.insert(at + letter.len_utf8(), '=');
+                }
+                break;
+            }
+        }
+    }
+    words
+}
+
+fn needs_value(arg: &clap::Arg) -> bool {
+    arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
 /// Checks the arguments of a command that starts a step.
@@ -168,6 +259,8 @@ pub type StepCheck = fn(&[String]) -> Result<(), Misuse>;
 #[derive(Debug)]
 pub enum Misuse {
     Words(clap::Error),
+    /// An option of Slurm that is refused, whatever follows it.
+    Option(String),
     Step(Failure),
 }
 
@@ -264,9 +357,16 @@ mod tests {
     use super::*;
 
     fn wanted(words: &str) -> Result<Wanted, String> {
-        let words = std::iter::once("srun").chain(words.split_whitespace());
-        let srun = Srun::try_parse_from(words).map_err(|error| error.to_string())?;
-        srun.wanted().map_err(|failure| failure.message)
+        parsed(words)?.0.wanted().map_err(|failure| failure.message)
+    }
+
+    fn parsed(words: &str) -> Result<(Srun, Vec<String>), String> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        parse(&words, Some("7"), None).map_err(|misuse| match misuse {
+            Misuse::Words(error) => directive::one_line(&error),
+            Misuse::Option(message) => message,
+            Misuse::Step(failure) => failure.message,
+        })
     }
 
     #[test]
@@ -286,11 +386,40 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_named() {
-        let error = Srun::try_parse_from(["srun", "-n", "2"]).expect_err("no command");
-        let said = directive::one_line(&error);
-        assert_eq!(said, "the following required arguments were not provided: <COMMAND>...");
-        let error = Srun::try_parse_from(["srun", "--gpus", "1", "./p"]).expect_err("no such option");
-        assert_eq!(directive::one_line(&error), "unexpected argument '--gpus' found");
+        let said = |words: &str| parsed(words).expect_err(words);
+        assert_eq!(said("-n 2"), "the following required arguments were not provided: <COMMAND>...");
+        assert_eq!(said("--cpus-per-tas 1 ./p"), "unexpected argument '--cpus-per-tas' found", "without a guess");
+        assert_eq!(said("--wait-for 1 ./p"), "unexpected argument '--wait-for' found");
+    }
+
+    #[test]
+    fn what_a_step_has_no_use_for_is_said_in_a_line() {
+        let (srun, remarks) = parsed(
+            "-p fast -A cfd -W 30 -I5 --propagate=STACK -E -X --comment x --jobid=7 --gres=none --threads-per-core=1 \
+             --mem=2G --mem-per-cpu 1G -n 2 ./p -p --gres=gpu:1",
+        )
+        .unwrap();
+        assert_eq!((srun.ntasks, srun.command), (Some(2), vec!["./p".into(), "-p".into(), "--gres=gpu:1".into()]));
+        let options: Vec<&str> = remarks.iter().filter_map(|remark| remark.split(' ').next()).collect();
+        let expected = "--partition=fast --account=cfd --comment=x --wait=30 --immediate=5 --propagate=STACK --preserve-env \
+             --disable-status --threads-per-core=1 --mem=2G --mem-per-cpu=1G --gres=none";
+        assert_eq!(options, expected.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(remarks[9], "--mem=2G has no effect: a step shares the memory of its job");
+        assert_eq!(parsed("-l -u ./p").unwrap().1, [] as [&str; 0]);
+        assert!(parsed("--usage").unwrap().0.usage);
+    }
+
+    #[test]
+    fn a_value_may_follow_its_letter() {
+        let kills = |words: &str| wanted(words).unwrap().kill_on_bad_exit;
+        assert_eq!(
+            ["-K0 ./p", "-lK1 ./p", "-K ./p", "-K=0 ./p", "-n1 -K1 ./p"].map(kills),
+            [false, true, true, false, true]
+        );
+        let step = wanted("-o K0 -K1 ./p -K0").unwrap();
+        assert_eq!((step.output, step.argv), (Target::Files("K0".to_owned()), vec!["./p".into(), "-K0".into()]));
+        assert!(wanted("-K2 ./p").is_err());
+        assert_eq!(wanted("-r2 ./p").unwrap().first_node, 2);
     }
 
     #[test]
@@ -300,7 +429,13 @@ mod tests {
             ("--mpi=pmix ./p", "--mpi=pmix"),
             ("-m cyclic ./p", "--distribution=cyclic"),
             ("--multi-prog conf", "--multi-prog"),
-            ("--gres=gpu:1 ./p", "--gres"),
+            ("--multi-prog", "$SLURM_PROCID"),
+            ("--gres=gpu:1 ./p", "--gres=gpu:1 is not possible: a step has all devices"),
+            ("-G 1 ./p", "--gpus=1"),
+            ("--gpus-per-task=1 ./p", "--gpus-per-task"),
+            ("--het-group=0 ./p", "--het-group"),
+            ("--signal=USR1@60 ./p", "--signal"),
+            ("--jobid=8 ./p", "--jobid=8 is not possible: a step runs in the job that starts it"),
             ("-n 0 ./p", "--ntasks"),
             ("-o %q ./p", "'%q'"),
             ("-N 3-1 ./p", "--nodes"),

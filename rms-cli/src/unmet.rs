@@ -151,7 +151,7 @@ pub fn check(
 
 /// Returns why a step with these words is impossible, whatever the words are that are known only at run time.
 fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<String> {
-    let check = if command == "srun" { srun::check } else { check_step };
+    let check = |words: &[String]| if command == "srun" { srun::check(words, UNKNOWN) } else { check_step(words) };
     let mut known: Vec<String> = Vec::new();
     let mut is_open = false;
     for Word { text, is_whole } in words {
@@ -183,6 +183,7 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
             let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
             Some(format!("{command}: {first}"))
         }
+        Err(Misuse::Option(message)) => Some(message),
         Err(Misuse::Step(failure)) if !may_be_value => Some(failure.message),
         Err(Misuse::Words(_) | Misuse::Step(_)) | Ok(()) => None,
     }
@@ -414,8 +415,12 @@ mod tests {
     #[test]
     fn steps_that_cannot_be_are_named_with_their_line() {
         for (call, part) in [
-            ("srun --gres=gpu:1 ./p", "'--gres'"),
-            ("time srun -n 2 \\\n  --multi-prog conf", "'--multi-prog'"),
+            ("srun --gres=gpu:1 ./p", "--gres=gpu:1 is not possible"),
+            ("time srun -n 2 \\\n  --multi-prog conf", "--multi-prog is not possible"),
+            ("srun --multi-prog $CONF", "$SLURM_PROCID"),
+            ("srun -G $N ./p", "--gpus=unknown"),
+            ("srun --signal=USR1@60 $PROGRAM", "--signal"),
+            ("srun --no-such ./p", "'--no-such'"),
             ("srun --pty bash", "--pty"),
             ("srun -m cyclic ./p", "--distribution=cyclic"),
             ("srun -n 0 ./p", "'0'"),
@@ -441,6 +446,10 @@ mod tests {
             "echo srun --gres=gpu",
             "cat > x <<E\nsrun --gres=gpu $X\nE\nsrun ./p",
             "srun --help",
+            "srun --usage",
+            "srun -p fast -A cfd -W 30 -I5 -K0 --mem=2G --gres=none --jobid=$SLURM_JOB_ID ./p",
+            "srun --gres $G ./p",
+            "srun --jobid $SLURM_JOB_ID ./p",
             "rms run --new-job -N 2 ./p",
             "rms run -N 1 -n 2 sh -c 'echo $RMS_TASK_ID' -m cyclic",
             "time rms queue --no-such",

@@ -56,6 +56,10 @@ pub trait Workload {
     fn elastic(&self, _job_idx: usize) -> Option<Elastic> {
         None
     }
+    /// Returns the model by which jobs really run with some of their cores.
+    fn paced_by(&self) -> RuntimeModel {
+        RuntimeModel::default()
+    }
 }
 
 /// The nodes of one cluster, which are all equal.
@@ -141,7 +145,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             ends: BinaryHeap::new(),
             progress: BTreeMap::new(),
             paces: BTreeMap::new(),
-            model: RuntimeModel::default(),
+            model: workload.paced_by(),
             estimates: Estimates::default(),
             reports: VecDeque::new(),
             schedule: None,
@@ -168,7 +172,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         Ok(batch)
     }
 
-    /// Sets the model by which jobs really run, whichever model estimates are made with.
+    /// Sets the model by which jobs really run in place of the workload's, whichever model estimates are made with.
     #[must_use]
     pub fn paced_by(self, model: RuntimeModel) -> Batch<'a, W> {
         Batch { model, ..self }

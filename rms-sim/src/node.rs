@@ -221,7 +221,7 @@ impl ModelNode {
     /// Returns what the agent sees now of the disk.
     pub(crate) fn look(&self) -> Look {
         let free = if self.is_full { 0 } else { 1 << 40 };
-        let disk = Disk { size: 1 << 41, free, has_files: true, is_out_of_room: self.is_full };
+        let disk = Disk { size: 1 << 41, free, has_files: true, is_out_of_room: self.is_full, is_read_only: false };
         Look { disk: Some(disk), ..Look::default() }
     }
 

@@ -197,3 +197,23 @@ fn a_job_that_ends_on_a_full_node_without_an_agent_keeps_its_result() {
     assert_eq!((&outcome["word"], &outcome["code"]), (&"failed".into(), &3.into()), "{outcome}");
     drop(deployment);
 }
+
+#[test]
+fn a_node_with_a_read_only_spool_stays_drained_until_it_can_be_written() {
+    let Some(disk) = SmallDisk::of_mib(16) else { return };
+    let deployment = Deployment::with_node_on(&disk);
+    let state = || deployment.rms(&["nodes", "--json"]).ok().json()["nodes"][0].clone();
+    disk.remount("ro");
+    let drained = wait_until("the node to drain itself", SOON, || {
+        let node = state();
+        node.to_string().contains("read-only").then_some(node)
+    });
+    assert!(drained.to_string().contains("remount"), "it says what to do: {drained}");
+    let job = deployment.submit(&["--requeue", "--wrap", "exit 4"]);
+    std::thread::sleep(Duration::from_secs(5));
+    assert_ne!(deployment.queued(job).expect("it waits")["state"], "started", "no run is used up");
+    disk.remount("rw");
+    let record = deployment.wait_for_end(job);
+    assert_eq!((&record["outcome"]["code"], &record["run"]), (&4.into(), &1.into()), "{record}");
+    drop(deployment);
+}

@@ -1,6 +1,6 @@
 //! Polls what no event reports: the disk, what jobs have left on it, and processes that cannot be killed.
 
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::Pid;
 use rms_core::node_loop::{Disk, Look};
 use rms_model::JobId;
@@ -77,6 +77,7 @@ fn disk(setup: &Setup) -> Option<Disk> {
         // Some file systems do not count files.
         has_files: disk.files() == 0 || disk.files_available() > 64,
         is_out_of_room: spool::is_out_of_room(dir, false),
+        is_read_only: disk.flags().contains(FsFlags::ST_RDONLY),
     })
 }
 

@@ -155,7 +155,7 @@ fn free_address(listen: IpAddr) -> Result<SocketAddr, Failure> {
 }
 
 async fn start_server(dir: &UpDir, ledger: &mut Ledger, programs: &Programs) -> Result<bool, Failure> {
-    if ledger.server.as_ref().is_some_and(ProcessRecord::is_running) {
+    if ProcessRecord::is_any_running(ledger.server.as_ref()).await {
         return Ok(false);
     }
     let args = words(["run", "--dir"], dir.server().into(), []);
@@ -192,7 +192,7 @@ async fn start_nodes(
     let mut starting = Vec::new();
     for idx in 0..ledger.nodes.len() {
         let node = &ledger.nodes[idx];
-        if node.process.as_ref().is_some_and(ProcessRecord::is_running) {
+        if ProcessRecord::is_any_running(node.process.as_ref()).await {
             continue;
         }
         if !place::is_there(&dir.agent(&node.name).join(CREDENTIALS))? {

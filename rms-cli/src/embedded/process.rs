@@ -43,8 +43,25 @@ impl ProcessRecord {
         (is_same && !is_zombie(self.pid)).then_some(Handle { pidfd })
     }
 
-    pub fn is_running(&self) -> bool {
-        self.open().is_some()
+    /// Returns whether there is such a process, as [`ProcessRecord::is_running`].
+    pub async fn is_any_running(record: Option<&ProcessRecord>) -> bool {
+        match record {
+            Some(record) => record.is_running().await,
+            None => false,
+        }
+    }
+
+    /// Returns whether it runs. Waits for the end of one that is being killed: its port and its locks are in use until
+    /// then.
+    pub async fn is_running(&self) -> bool {
+        let Some(handle) = self.open() else { return false };
+        // Between the signal and the end of the process there is a moment in which neither can be seen.
+        let is_dying = is_dying(self.pid) || {
+            tokio::time::sleep(MOMENT).await;
+            is_dying(self.pid)
+        };
+        // An end that takes longer is no end.
+        !is_dying || handle.ended(LONGEST_END).await.is_err()
     }
 }
 
@@ -88,8 +105,21 @@ fn is_zombie(pid: i32) -> bool {
     stat_field(pid, 0).is_ok_and(|state| state == "Z" || state == "X")
 }
 
-/// Returns a field of `/proc/PID/stat`, counted from the state, which follows the name: the name may contain any
-/// character.
+/// Returns whether the process is about to end: a SIGKILL is pending, or the kernel is removing it.
+fn is_dying(pid: i32) -> bool {
+    let flags = stat_field(pid, FLAGS_FIELD).ok().and_then(|flags| flags.parse::<u64>().ok());
+    // A process that is not there any more has ended, too.
+    flags.is_none_or(|flags| flags & PF_EXITING != 0) || is_zombie(pid) || has_kill_pending(pid)
+}
+
+fn has_kill_pending(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILL_MASK != 0)
+}
+
+/// Returns a field of `/proc/PID/stat`, counted from the state, which follows the name: the name may contain
+/// any character.
 fn stat_field(pid: i32, idx: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit_once(')').map(|(_, rest)| rest);
@@ -104,6 +134,14 @@ pub fn parent(pid: i32) -> Option<i32> {
 
 /// Field 22 of proc(5), counted from the state, which is field 3.
 const START_FIELD: usize = 19;
+/// Field 9: the flags of the kernel.
+const FLAGS_FIELD: usize = 6;
+/// See `include/linux/sched.h`.
+const PF_EXITING: u64 = 0x4;
+/// The bit of signal 9.
+const KILL_MASK: u64 = 1 << 8;
+const MOMENT: Duration = Duration::from_millis(5);
+const LONGEST_END: Duration = Duration::from_secs(10);
 const PARENT_FIELD: usize = 1;
 
 fn boot_id() -> io::Result<String> {
@@ -139,5 +177,17 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         child.kill().expect("it is our child");
         child.wait().expect("it is our child");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_being_killed_does_not_run() {
+        for _ in 0..100 {
+            let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep starts");
+            let record = ProcessRecord::of(child.id() as i32).expect("it runs");
+            assert!(record.is_running().await);
+            child.kill().expect("it is our child");
+            assert!(!record.is_running().await, "it may take a while to go");
+            child.wait().expect("it is our child");
+        }
     }
 }

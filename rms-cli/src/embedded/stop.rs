@@ -50,7 +50,7 @@ pub async fn stop(dir: &UpDir, options: StopOptions) -> Result<Option<Stopped>, 
     };
     let _lock = dir.lock()?;
     let mut stopped = Stopped::default();
-    let server_runs = ledger.server.as_ref().is_some_and(ProcessRecord::is_running);
+    let server_runs = ProcessRecord::is_any_running(ledger.server.as_ref()).await;
     // Waiting jobs that are kept are in the journal and start with the next 'rms up'; running ones cannot be kept.
     if server_runs && !options.now {
         stopped.n_jobs = end_jobs(dir, &mut ledger, options.keep).await;

@@ -104,8 +104,8 @@ mod tests {
         }
         let n_killed = kill_all(root.path()).await;
         assert!(n_killed >= 2, "{n_killed}");
-        assert!(find(root.path()).iter().all(|record| !record.is_running()));
-        assert!(ProcessRecord::of(bystander.id() as i32).expect("it runs").is_running());
+        assert!(find(root.path()).iter().all(|record| record.open().is_none()));
+        assert!(ProcessRecord::of(bystander.id() as i32).expect("it runs").open().is_some());
         child.wait().expect("it is our child");
         bystander.kill().expect("it is our child");
         bystander.wait().expect("it is our child");

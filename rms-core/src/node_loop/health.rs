@@ -9,6 +9,7 @@ use super::message::Look;
 pub struct NodeHealth {
     spool: String,
     is_full: bool,
+    is_read_only: bool,
     /// The number of consecutive starts that failed through no fault of the jobs, and the last failure.
     n_faults: u32,
     fault: Option<Fault>,
@@ -34,7 +35,15 @@ const MIN_FREE_PART: u64 = 50;
 
 impl NodeHealth {
     pub fn new(spool: String) -> NodeHealth {
-        NodeHealth { spool, is_full: false, n_faults: 0, fault: None, unkillable: Vec::new(), problem: None }
+        NodeHealth {
+            spool,
+            is_full: false,
+            is_read_only: false,
+            n_faults: 0,
+            fault: None,
+            unkillable: Vec::new(),
+            problem: None,
+        }
     }
 
     /// Records a failed start that was not the job's fault.
@@ -66,6 +75,7 @@ impl NodeHealth {
             // A disk with hardly any room would be full again with the next job.
             let least = if self.is_full { 2 * least } else { least };
             self.is_full = disk.free < least || !disk.has_files;
+            self.is_read_only = disk.is_read_only;
         }
         self.unkillable.retain(|pid| look.unkillable.contains(pid));
         self.problem.clone_from(&look.problem);
@@ -81,6 +91,13 @@ impl NodeHealth {
 
     /// Returns why no job should be placed here, and what to do.
     pub fn reason(&self) -> Option<String> {
+        if self.is_read_only {
+            let spool = &self.spool;
+            return Some(format!(
+                "the disk of its spool {spool} is mounted read-only, as after an error of the disk; mend it and remount it \
+                 (mount -o remount,rw), and it resumes by itself"
+            ));
+        }
         if self.is_full {
             let spool = &self.spool;
             return Some(format!("the disk of its spool {spool} is full; make room, and it resumes by itself"));
@@ -143,11 +160,28 @@ mod tests {
         assert_eq!(health.reason(), None);
     }
 
+    fn empty_disk() -> Disk {
+        Disk { size: 1 << 40, free: 1 << 40, has_files: true, is_out_of_room: false, is_read_only: false }
+    }
+
+    #[test]
+    fn a_read_only_disk_is_trouble_until_it_can_be_written() {
+        let mut health = NodeHealth::new("/spool".to_owned());
+        let begin = Time::from_secs(1000);
+        health.update(&Look { disk: Some(Disk { is_read_only: true, ..empty_disk() }), ..Look::default() });
+        let reason = health.reason().expect("no job can start");
+        assert!(reason.contains("/spool") && reason.contains("read-only") && reason.contains("remount"), "{reason}");
+        health.on_time(begin + PAUSE);
+        assert_eq!(health.reason(), Some(reason), "time does not mend it");
+        health.update(&Look { disk: Some(empty_disk()), ..Look::default() });
+        assert_eq!(health.reason(), None);
+    }
+
     #[test]
     fn a_full_disk_is_trouble_until_it_has_twice_the_room() {
         let mut health = NodeHealth::new("/spool".to_owned());
         let mut is_full = |free_mib: u64| {
-            let disk = Disk { size: 1 << 40, free: free_mib << 20, has_files: true, is_out_of_room: false };
+            let disk = Disk { free: free_mib << 20, ..empty_disk() };
             health.update(&Look { disk: Some(disk), ..Look::default() });
             health.reason().is_some()
         };

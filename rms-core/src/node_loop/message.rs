@@ -130,6 +130,8 @@ pub struct Disk {
     pub has_files: bool,
     /// Whether a process that writes there now may lose data.
     pub is_out_of_room: bool,
+    /// Whether its file system is mounted read-only, as after an error of the disk.
+    pub is_read_only: bool,
 }
 
 /// Actions, to be done in this order; none of them blocks the loop.

@@ -542,7 +542,7 @@ fn a_full_disk_is_told_before_the_job_that_met_it() {
     scene.says(&job(1), ended(NodeExit::at_fault("no space left on device")));
     scene.take(Inbound::Looked(Look::default()));
     assert_eq!(scene.exit(&job(1)), None, "why it did not start is not known yet");
-    let disk = Disk { size: 1 << 40, free: 0, has_files: true, is_out_of_room: true };
+    let disk = Disk { size: 1 << 40, free: 0, has_files: true, is_out_of_room: true, is_read_only: false };
     scene.take(Inbound::Looked(Look { disk: Some(disk), ..Look::default() }));
     let trouble = scene.orders.iter().position(|order| matches!(order, Outbound::Trouble(Some(_))));
     let report = scene.orders.iter().position(|order| matches!(order, Outbound::Report(_)));

@@ -1,5 +1,7 @@
 //! The jobs that a server has run, as a workload, to find out how other settings would have run them.
 
+mod loans;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -8,15 +10,17 @@ use rms_core::State;
 use rms_core::state::part_of_cores;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
-    Allocation, Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, ResourceRequest, Role, Run, Span, Time, Work,
+    Allocation, CpuLoans, Devices, Evolution, Identity, JobId, JobRecord, JobSpec, Outcome, ResourceRequest, Role, Run,
+    RuntimeModel, Span, Time, Work,
 };
 use serde::Serialize;
 
+use self::loans::Lenders;
 use super::trace::submission;
 use super::{ClusterNodes, Finished, Summary, Workload};
 
-/// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority
-/// and its requirements for nodes; it runs for as long as it did.
+/// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority,
+/// its requirements for nodes and what it takes of them; it runs for as long as it did.
 #[derive(Debug)]
 pub struct JournalJobs {
     jobs: Vec<JournalJob>,
@@ -39,6 +43,11 @@ pub struct Census {
     pub resized: usize,
     /// Their real wait is the time from their first request to their last start.
     pub restarted: usize,
+    /// A snapshot of the journal has replaced their submissions: what they asked for beside nodes, tasks and CPUs is
+    /// unknown.
+    pub without_submission: usize,
+    /// They lent CPUs or began on those of others.
+    pub shared: usize,
 }
 
 #[derive(Debug)]
@@ -60,10 +69,11 @@ impl JournalJobs {
     /// Reads the jobs from the history of a server and from what is left of the submissions; names are looked up in
     /// `state`.
     pub fn new(records: &[JobRecord], specs: &BTreeMap<JobId, Arc<JobSpec>>, state: &State) -> JournalJobs {
+        let lenders = Lenders::new(records, state);
         let mut jobs: Vec<JournalJob> =
-            records.iter().filter_map(|record| job(record, specs.get(&record.job), state)).collect();
+            records.iter().filter_map(|record| job(record, specs.get(&record.job), &lenders, state)).collect();
         jobs.sort_by_key(|job| job.past.submitted);
-        JournalJobs { jobs, census: Census::new(records, state) }
+        JournalJobs { jobs, census: Census::new(records, specs, state) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -79,7 +89,7 @@ impl JournalJobs {
 }
 
 impl Census {
-    fn new(records: &[JobRecord], state: &State) -> Census {
+    fn new(records: &[JobRecord], specs: &BTreeMap<JobId, Arc<JobSpec>>, state: &State) -> Census {
         let mut census = Census::default();
         for record in records {
             let is_cancelled = matches!(record.outcome, Outcome::Cancelled { .. });
@@ -93,6 +103,8 @@ impl Census {
                 let is_resized = |held: &Evolution| held.stages().iter().any(|stage| stage.nodes != held.peak());
                 census.resized += usize::from(record.evolution.as_ref().is_some_and(is_resized));
                 census.restarted += usize::from(record.run > Run(1));
+                census.shared += usize::from(record.loans.is_some_and(|loans| loans != CpuLoans::default()));
+                census.without_submission += usize::from(!specs.contains_key(&record.job));
             }
         }
         // The job of a ghost is in the history.
@@ -107,7 +119,7 @@ impl Census {
     }
 }
 
-fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option<JournalJob> {
+fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, lenders: &Lenders<'_>, state: &State) -> Option<JournalJob> {
     let started = record.started?;
     let past_run = record.ended.since(started);
     let held = record.evolution.as_ref().filter(|held| held.span() > Span::ZERO);
@@ -127,13 +139,20 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
     let node_millis = match held {
         Some(held) => held.area(),
         None => i128::from(past_run.as_millis()) * i128::from(n_nodes),
-    };
-    let node_millis = (node_millis as f64 * share(record, spec, n_asked, state)) as i64;
+    } as f64;
+    let parts = parts(record, spec, n_asked, state);
+    let mean = |of: &dyn Fn(&Part<'_>) -> f64| parts.iter().map(of).sum::<f64>() / parts.len().max(1) as f64;
+    let share = if parts.is_empty() { 1.0 } else { mean(&|part| part.share) };
+    let asked: Vec<(&str, f64)> = parts.iter().map(|part| (part.node, part.cores())).collect();
+    let part_had = lenders.part_had(record, &asked, node_millis * mean(&|part| part.cores()));
+    let node_millis = (node_millis * share * part_had) as i64;
+    // With all its CPUs it would have taken less time, in proportion to those that it had (004, eq. 5).
+    let alone = Span::from_millis((past_run.as_millis() as f64 * part_had).round() as i64);
     // A job that was ended at its limit took another grace period, which is not the job's; others may have got more
     // time.
     let asked = record.request.wall;
     let is_overrun = record.outcome == Outcome::WallTime;
-    let (wall, run) = if is_overrun { (asked, past_run.min(asked)) } else { (asked.max(past_run), past_run) };
+    let (wall, run) = if is_overrun { (asked, alone.min(asked)) } else { (asked.max(alone), alone) };
     Some(JournalJob {
         owner: record.owner.0.clone(),
         nodes,
@@ -143,44 +162,62 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, state: &State) -> Option
         cpus_per_task: record.cpus_per_task,
         priority: spec.map_or(0, |spec| spec.priority),
         constraint: spec.map(|spec| spec.constraint.clone()).unwrap_or_default(),
-        resources: spec.map(|spec| counted(spec)).unwrap_or_default(),
+        resources: spec.map(|spec| requested(spec, n_asked)).unwrap_or_default(),
         past: Finished {
             submitted: record.eligible,
             started,
             ended: record.ended,
-            alone: record.ended.since(started),
+            alone,
             n_nodes,
             node_time: Span::from_millis(node_millis),
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
-            // The history of a server that shared nodes is replayed without sharing.
-            was_guest: false,
-            was_mate: false,
+            was_guest: record.loans.is_some_and(|loans| loans.borrowed > 0),
+            was_mate: record.loans.is_some_and(|loans| loans.lent > 0),
         },
     })
 }
 
-/// Returns what of its request decides how many cores the job takes of each node.
-fn counted(spec: &JobSpec) -> ResourceRequest {
-    let ResourceRequest { exclusive, one_thread_a_core, .. } = spec.resources;
-    ResourceRequest { exclusive, one_thread_a_core, ..ResourceRequest::default() }
+/// Returns what the job asked for beside nodes, tasks and CPUs. Its number of nodes may be another one now, over which
+/// devices in all could not be spread evenly: it has as many on each node as it had.
+fn requested(spec: &JobSpec, n_nodes: u32) -> ResourceRequest {
+    ResourceRequest {
+        devices: spec.resources.devices_on_each(n_nodes),
+        devices_in_all: Devices::default(),
+        ..spec.resources.clone()
+    }
 }
 
-/// Returns how much of its nodes a job had, by their cores: all of nodes that are not shared, or are no longer known.
-fn share(record: &JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, state: &State) -> f64 {
+/// What a job asked for of one of its nodes.
+struct Part<'a> {
+    node: &'a str,
+    /// The part of its cores: all of nodes that are not shared.
+    share: f64,
+    cores_of_node: u32,
+}
+
+impl Part<'_> {
+    fn cores(&self) -> f64 {
+        self.share * f64::from(self.cores_of_node)
+    }
+}
+
+/// Returns what the job asked for of each of its nodes that is still known.
+fn parts<'a>(record: &'a JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, state: &State) -> Vec<Part<'a>> {
     let asked = JobSpec {
         tasks: TaskCount::PerNode(record.n_tasks.div_ceil(n_asked)),
         cpus_per_task: record.cpus_per_task,
-        resources: spec.map(|spec| counted(spec)).unwrap_or_default(),
+        resources: spec.map(|spec| requested(spec, n_asked)).unwrap_or_default(),
         ..JobSpec::of(record.owner.clone(), Work::Nodes, Vec::new())
     };
-    let nodes = record.nodes.iter().filter_map(|name| state.nodes().get(&state.node_named(name)?));
-    let shares: Vec<f64> = nodes
-        .map(|node| match state.settings().allocation_of(&state.clusters()[&node.cluster]) {
+    let nodes = record.nodes.iter().filter_map(|name| Some((name, state.nodes().get(&state.node_named(name)?)?)));
+    let part = |(name, node): (&'a String, &rms_core::state::node::Node)| {
+        let share = match state.settings().allocation_of(&state.clusters()[&node.cluster]) {
             Allocation::Nodes => 1.0,
             Allocation::Cores => part_of_cores(&asked, &record.request, &node.inventory),
-        })
-        .collect();
-    if shares.is_empty() { 1.0 } else { shares.iter().sum::<f64>() / shares.len() as f64 }
+        };
+        Part { node: name, share, cores_of_node: node.inventory.cores }
+    };
+    nodes.map(part).collect()
 }
 
 /// Returns the mean, rounded to a whole number; at least one, even for an application that has paused for most of the
@@ -218,6 +255,11 @@ impl Workload for JournalJobs {
     fn run(&self, job_idx: usize) -> Span {
         self.jobs[job_idx].run
     }
+
+    /// The model by which its run time with all CPUs was computed.
+    fn paced_by(&self) -> RuntimeModel {
+        RuntimeModel::Ideal
+    }
 }
 
 /// Returns the nodes that a server knows, as they described themselves.
@@ -236,7 +278,7 @@ pub fn known_nodes(state: &State) -> Vec<ClusterNodes> {
 #[cfg(test)]
 mod tests {
     use rms_model::evolution::Stage;
-    use rms_model::{Labels, Owner, Request, Settings};
+    use rms_model::{Inventory, Labels, Mebibytes, Owner, Policy, Request, Settings};
 
     use super::*;
     use crate::batch::{Batch, TraceJobs, uniform_nodes};
@@ -290,6 +332,7 @@ mod tests {
             cancelled_while_running: 1,
             resized: 1,
             restarted: 1,
+            without_submission: 7,
             ..Census::default()
         };
         assert_eq!(jobs.census, census);
@@ -339,5 +382,131 @@ mod tests {
             assert_eq!(used(Allocation::Nodes, false, is_known), [of_nodes; 2]);
         }
         assert_eq!(used(Allocation::Cores, true, true), [of_nodes; 2], "it has whole nodes alone");
+    }
+
+    /// Runs three jobs of 10 s again that really ran one after another, each with `resources`, on two nodes of 8 cores,
+    /// and returns their starts.
+    fn starts_again(set: &[(&str, &str)], resources: ResourceRequest, n_nodes: u32, inventory: Inventory) -> Vec<i64> {
+        let mut settings = Settings { allocation: Allocation::Cores, ..Settings::default() };
+        set.iter().for_each(|(key, value)| settings.set(key, value).expect("it is a setting"));
+        let nodes = [ClusterNodes { inventory, ..uniform_nodes(2, 8) }];
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+        let ran = |job: u64| {
+            let begin = 10 * job as i64;
+            JobRecord { cpus_per_task: 1, ..record(empty.state(), job, n_nodes, Some(begin), begin + 10) }
+        };
+        let records = [ran(0), ran(1), ran(2)];
+        let spec = |record: &JobRecord| {
+            let mut spec = JobSpec::of(record.owner.clone(), Work::Nodes, vec![record.request.clone()]);
+            (spec.cpus_per_task, spec.resources) = (1, resources.clone());
+            (record.job, Arc::new(spec))
+        };
+        let specs = records.iter().map(spec).collect();
+        let jobs = JournalJobs::new(&records, &specs, empty.state());
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        replayed.finished.iter().map(|job| job.map_or(-1, |job| job.started.as_secs())).collect()
+    }
+
+    #[test]
+    fn jobs_run_again_with_the_devices_licences_and_memory_that_they_asked_for() {
+        let of_nodes = Inventory {
+            cores: 8,
+            cpus: 8,
+            memory: Mebibytes(1000),
+            devices: "gpu:a100:1".parse().expect("devices"),
+            ..Inventory::default()
+        };
+        let again = |set: &[(&str, &str)], n_nodes, resources| starts_again(set, resources, n_nodes, of_nodes.clone());
+        let nothing = ResourceRequest::default;
+        let count = |devices: &str| devices.parse::<Devices>().expect("devices");
+        assert_eq!(again(&[], 2, nothing()), [0, 0, 0], "cores for all");
+        let devices = count("gpu:1");
+        assert_eq!(again(&[], 2, ResourceRequest { devices, ..nothing() }), [0, 10, 20], "a device of each node");
+        let devices_in_all = count("gpu:2");
+        assert_eq!(again(&[], 2, ResourceRequest { devices_in_all, ..nothing() }), [0, 10, 20], "two devices in all");
+        let licences = count("matlab:2");
+        let set = [("licences", "matlab:4")];
+        assert_eq!(again(&set, 1, ResourceRequest { licences, ..nothing() }), [0, 0, 10], "two jobs at a time");
+        let memory_per_cpu = Mebibytes(600);
+        assert_eq!(again(&[], 2, ResourceRequest { memory_per_cpu, ..nothing() }), [0, 10, 20], "a job on each node");
+        let devices = count("gpu:h100:1");
+        assert_eq!(again(&[], 1, ResourceRequest { devices, ..nothing() }), [-1; 3], "no node has these any more");
+    }
+
+    /// An application of 4 nodes had one of them for half of its time: 2.5 on average.
+    #[test]
+    fn a_job_whose_nodes_changed_keeps_its_devices_on_each_node() {
+        let (settings, nodes) = (Settings::default(), [uniform_nodes(4, 1)]);
+        let nodes = nodes.map(|nodes| ClusterNodes {
+            inventory: Inventory { devices: "gpu:1".parse().expect("devices"), ..nodes.inventory.clone() },
+            ..nodes
+        });
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+        let stage = |nodes, secs| Stage { nodes, span: Span::from_secs(secs) };
+        let held = Evolution::new(vec![stage(4, 10), stage(1, 10)]).expect("it is one");
+        let record = JobRecord { evolution: Some(held), ..record(empty.state(), 1, 4, Some(0), 20) };
+        let mut spec = JobSpec::of(record.owner.clone(), Work::Nodes, vec![record.request.clone()]);
+        spec.resources.devices_in_all = "gpu:4".parse().expect("devices");
+        let specs = BTreeMap::from([(record.job, Arc::new(spec))]);
+        let jobs = JournalJobs::new(&[record], &specs, empty.state());
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        assert_eq!(replayed.finished[0].map(|job| job.n_nodes), Some(3), "four devices could not be spread over three");
+    }
+
+    #[test]
+    fn jobs_whose_submission_is_gone_are_counted() {
+        let nodes = [uniform_nodes(4, 1)];
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(Settings::default(), &nodes, &nobody).expect("nodes join");
+        let records = [record(empty.state(), 1, 1, Some(0), 10), record(empty.state(), 2, 1, Some(0), 10)];
+        let spec = JobSpec::of(Owner("ann".to_owned()), Work::Nodes, vec![records[0].request.clone()]);
+        let specs = BTreeMap::from([(JobId(1), Arc::new(spec))]);
+        assert_eq!(JournalJobs::new(&records, &specs, empty.state()).census.without_submission, 1);
+    }
+
+    /// Jobs of two nodes that the server let share CPUs, and what they do again: the run times of all jobs with all
+    /// CPUs, their starts, the real utilisation, and whether they end as they did.
+    fn shared_again(times: &[(i64, i64, i64, CpuLoans)]) -> (Vec<i64>, Vec<i64>, f64, bool) {
+        let settings = Settings { policy: Policy::Slowdown, ..Settings::default() };
+        let (nodes, nobody) = ([uniform_nodes(2, 8)], TraceJobs::new(Vec::new()));
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+        let ran = |(job, (started, ended, wall, loans)): (usize, &(i64, i64, i64, CpuLoans))| {
+            let mut ran = record(empty.state(), job as u64, 2, Some(*started), *ended);
+            ran.request.wall = Span::from_secs(*wall);
+            ran.eligible = secs(*started);
+            ran.nodes = vec!["n1".to_owned(), "n2".to_owned()];
+            JobRecord { loans: Some(*loans), ..ran }
+        };
+        let records: Vec<JobRecord> = times.iter().enumerate().map(ran).collect();
+        let spec = |record: &JobRecord| {
+            let mut spec = JobSpec::of(record.owner.clone(), Work::Nodes, vec![record.request.clone()]);
+            spec.resources.share = true;
+            (record.job, Arc::new(spec))
+        };
+        let specs = records.iter().map(spec).collect();
+        let jobs = JournalJobs::new(&records, &specs, empty.state());
+        assert_eq!(jobs.census.shared, times.len());
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        let past = jobs.past(&replayed, 2);
+        let all = |of: &dyn Fn(&Finished) -> i64| replayed.finished.iter().flatten().map(of).collect::<Vec<_>>();
+        let runs = (0..times.len()).map(|job_idx| jobs.run(job_idx).as_millis() / 1000).collect();
+        let is_same = (past.figures.utilisation - replayed.figures.utilisation).abs() < 0.001
+            && past.finished.iter().flatten().map(|job| job.ended.as_secs()).eq(all(&|job| job.ended.as_secs()))
+            && past.figures.mean_slowdown == replayed.figures.mean_slowdown;
+        (runs, all(&|job| job.started.as_secs()), past.figures.utilisation, is_same)
+    }
+
+    #[test]
+    fn jobs_that_shared_cpus_do_so_again_and_count_once() {
+        let lent = |secs: u64| CpuLoans { lent: 8000 * secs, borrowed: 0 };
+        let borrowed = |secs: u64| CpuLoans { lent: 0, borrowed: 8000 * secs };
+        // Of 16 cores, 8 were lent from 10 to 90. The guest did 40 s of work, and the other one 100 s.
+        let again = shared_again(&[(0, 140, 100, lent(80)), (10, 90, 50, borrowed(80))]);
+        assert_eq!(again, (vec![100, 40], vec![0, 10], 1.0, true));
+        // The guest had all cores once its mate had ended: half of them for 40 s, and all of them for 60 s.
+        let again = shared_again(&[(0, 50, 200, lent(40)), (10, 110, 80, borrowed(40))]);
+        assert_eq!(again, (vec![30, 80], vec![0, 10], 1.0, true));
     }
 }

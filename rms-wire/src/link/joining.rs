@@ -72,7 +72,7 @@ impl JoinChannel {
 }
 
 /// Returns when the node answers that the port is unreachable, which quinn does not report; otherwise never returns.
-async fn port_unreachable(address: SocketAddr) {
+pub async fn port_unreachable(address: SocketAddr) {
     let probe = async {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

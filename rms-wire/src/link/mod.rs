@@ -27,6 +27,7 @@ pub use door::dial_local;
 pub use endpoint::{Endpoint, Serve, resolve};
 pub use error::{EndpointError, LinkError};
 pub(crate) use joining::JoinChannel;
+pub use joining::port_unreachable;
 pub use outbox::{Outbox, OutboxClosed};
 pub use peering::{End, Link, REVOKED};
 pub use tuning::Tuning;

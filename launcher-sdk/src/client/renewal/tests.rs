@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use rms_api::answer::{JobChange, JobState};
 use rms_model::error::chain;
-use rms_model::{Identity, JobId, Outcome, Run, Span, Time};
+use rms_model::{Identity, JobId, Outcome, Run, Span};
 use rms_wire::tls::{Rotation, draw_serial};
 use rms_wire::{Accepted, AnswerPart, Authority, Channel, ClientRequest, Followed, Revoked, Serve};
 use tempfile::TempDir;
 
 use super::*;
+use crate::client::tests::{now, signed};
 
 const JOB: JobId = JobId(7);
 
@@ -90,18 +91,6 @@ async fn answer(mut channel: Channel, authority: Arc<Authority>) {
         other => panic!("{other:?}"),
     }
     channel.finish();
-}
-
-fn signed(authority: &Authority, role: Role, name: &str) -> Credentials {
-    let (key, identity) = (NewKey::generate().expect("a key"), Identity::new(role, name).expect("a name"));
-    let (from, until) = (now() - Span::from_mins(1), now() + Span::from_hours(1));
-    let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), from, until).expect("a certificate");
-    key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
-}
-
-fn now() -> Time {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-    Time::from_millis(now.as_millis() as i64)
 }
 
 async fn soon<T>(work: impl Future<Output = T>) -> T {

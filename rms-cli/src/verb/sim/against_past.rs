@@ -60,6 +60,8 @@ impl ReplayAnswer {
             cancelled_while_running,
             resized,
             restarted,
+            without_submission,
+            shared,
         } = self.census;
         let refused = self.run.summary.figures.refused;
         let left_out = listed(&[
@@ -67,7 +69,7 @@ impl ReplayAnswer {
             (never_started, "ended without a start"),
             (still_waiting, "still waiting"),
             (still_running, "still running"),
-            (refused, "larger than the cluster is now"),
+            (refused, "want more than the cluster has now (nodes, CPUs, memory, devices or licences)"),
         ]);
         if !left_out.is_empty() {
             notes.push(format!("in neither column, as no replay can run them: {left_out}"));
@@ -76,6 +78,15 @@ impl ReplayAnswer {
             (cancelled_while_running, "cancelled while they ran (they run for as long as they did)"),
             (resized, "negotiated or evolving (they keep the nodes that they had on average)"),
             (restarted, "started again after a loss (their real wait goes to their last start)"),
+            (
+                shared,
+                "lent or borrowed CPUs (without that they run for less time, in proportion to the CPUs that they had)",
+            ),
+            (
+                without_submission,
+                "of which a snapshot of the journal has replaced the submission (they run without the devices, licences, \
+                 memory, constraints and priority that they may have asked for)",
+            ),
         ]);
         if !in_part.is_empty() {
             notes.push(format!("in both columns, but comparable only in part: {in_part}"));

@@ -17,9 +17,9 @@ use crate::failure::{Exit, Failure};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 The journal is only read; the server may run. Each job comes when it could first
-have started, keeps the size that it ran with, its owner, priority and
-constraints, and runs for as long as it did. Nodes are those that the server
-knows, settings are its own but for what --set changes. A key without a name
+have started, keeps the size that it ran with, its owner, priority, constraints,
+memory, devices and licences, and runs for as long as it did. Nodes are those
+that the server knows, settings are its own but for what --set changes. A key without a name
 (allocation=nodes) holds for all clusters and users, also for those that have
 their own value; allocation@a=nodes holds for cluster a.
 

@@ -97,7 +97,7 @@ impl TraceArgs {
 /// Returns the jobs of a trace for a cluster of `nodes` nodes.
 ///
 /// # Errors
-/// The file cannot be read, or a line is not a record.
+/// The file cannot be read, a line is not a record, or no job is left to run.
 pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result<Cleaned, Failure> {
     let of_file =
         |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
@@ -105,10 +105,16 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
     // Jobs are counted after all that cannot run were dropped.
     let cleaning = Cleaning { most_jobs: None, ..args.cleaning(nodes) };
     let mut cleaned = Trace::read_clean(reader, &cleaning).map_err(|error| of_file(&error))?;
+    let n_readable = cleaned.jobs.len();
     if args.too_large == TooLargeArg::Drop {
         cleaned.drop_larger_than(nodes);
     }
+    let n_runnable = cleaned.jobs.len();
     cleaned.keep(args.skip, args.jobs);
+    if cleaned.jobs.is_empty() {
+        let why = args.why_none(&cleaned, nodes, n_readable - n_runnable, n_runnable);
+        return Err(Failure::new("trace", format!("{}: no job of the trace is left to run: {why}", path.display())));
+    }
     if let Some(Doubles { first, n_jobs, from }) = cleaned.renumber_doubles() {
         let (file, have) = (path.display(), if n_jobs == 1 { "job has" } else { "jobs have" });
         output::warn(&format!(
@@ -119,7 +125,38 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
 }
 
 impl CleaningArgs {
-    /// Returns the rules for the jobs of another cluster than the options name.
+    /// Returns why no job is left of a trace of which `n_runnable` could run and `n_larger` are too large.
+    fn why_none(&self, cleaned: &Cleaned, nodes: u32, n_larger: usize, n_runnable: usize) -> String {
+        if n_runnable > 0 {
+            return match self.jobs {
+                Some(0) => "--jobs 0 takes none".to_owned(),
+                Some(_) | None => format!("--skip {} leaves out all {n_runnable}", self.skip),
+            };
+        }
+        let n_without_run = match self.zero_run {
+            ZeroRunArg::Second => 0,
+            ZeroRunArg::Drop => cleaned.n_without_run,
+        };
+        let counted = |count: usize, one: &str, more: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {more}")),
+        };
+        let dropped = [
+            counted(cleaned.n_without_size, "has no size", "have no size"),
+            counted(n_without_run, "has no run time", "have no run time"),
+            counted(n_larger, "is larger than", "are larger than").map(|larger| format!("{larger} {nodes} nodes")),
+        ];
+        let dropped = dropped.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        match (dropped.is_empty(), self.partition) {
+            (true, Some(partition)) => format!("it has no records of partition {partition}"),
+            (true, None) => "it has no records".to_owned(),
+            (false, _) if n_larger > 0 => format!("{dropped}; cut them by --too-large cut, or raise --nodes"),
+            (false, _) => dropped,
+        }
+    }
+
+    /// Returns the rules for jobs of a cluster other than that of the options.
     pub(super) fn of_nodes(&self, nodes: u32, cores_per_node: u32) -> Cleaning {
         Cleaning { cores_per_node, ..self.cleaning(nodes) }
     }
@@ -164,3 +201,46 @@ pub(super) fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BUFFER: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        trace: TraceArgs,
+    }
+
+    /// Returns how many jobs of this trace are left, or why none is.
+    fn read(content: &str, options: &str) -> Result<usize, String> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, content).expect("it is written");
+        let path = file.path().to_str().expect("its name is UTF-8");
+        let args = ["swf", path].into_iter().chain(options.split_whitespace());
+        let cleaned = Cli::parse_from(args).trace.read();
+        cleaned.map(|cleaned| cleaned.jobs.len()).map_err(|failure| failure.to_text().replace(path, "FILE"))
+    }
+
+    #[test]
+    fn a_trace_of_which_nothing_is_left_is_an_error_that_says_why() {
+        // Two jobs of partition 1 on 8 processors, of which one has no run time.
+        let two = "1 0 0 10 8 -1 -1 8 10 -1 1 1 1 1 1 1 -1 -1\n2 5 0 0 8 -1 -1 8 10 -1 1 1 1 1 1 1 -1 -1\n";
+        assert_eq!(read(two, "--nodes 8"), Ok(2));
+        for (content, options, why) in [
+            ("", "--nodes 8", "it has no records"),
+            ("; only a comment\n", "--nodes 8", "it has no records"),
+            (two, "--nodes 8 --partition 7", "it has no records of partition 7"),
+            (two, "--nodes 4", "2 are larger than 4 nodes; cut them by --too-large cut"),
+            (two, "--nodes 4 --zero-run drop", "1 has no run time, 1 is larger than 4 nodes"),
+            (two, "--nodes 8 --skip 2", "--skip 2 leaves out all 2"),
+            (two, "--nodes 8 --jobs 0", "--jobs 0 takes none"),
+        ] {
+            let said = read(content, options).expect_err(options);
+            assert!(said.starts_with("rms: FILE: no job of the trace is left to run: "), "{options}: {said}");
+            assert!(said.replace("\n     ", "; ").contains(why), "{options}: {said}");
+        }
+    }
+}

@@ -192,6 +192,13 @@ impl TuneAnswer {
                  them is estimated"
             )),
         }
+        if launchers.unknown > 0 {
+            notes.push(format!(
+                "of {} jobs a snapshot of the journal has replaced the submission: they run without the devices, licences, \
+                 memory, constraints and priority that they may have asked for",
+                launchers.unknown
+            ));
+        }
         let is_enough = self.0.answer != Advice::TooLittle;
         if is_enough && points.iter().any(|point| point.mean_wait_s.value > block_s) {
             notes.push(format!(

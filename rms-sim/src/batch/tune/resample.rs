@@ -4,7 +4,7 @@
 //! when (a block bootstrap).
 
 use rms_api::call::Submission;
-use rms_model::{Identity, Span, Time};
+use rms_model::{Identity, RuntimeModel, Span, Time};
 
 use crate::Dice;
 use crate::batch::{Elastic, Workload};
@@ -111,5 +111,9 @@ impl<W: Workload> Workload for Resample<'_, W> {
 
     fn elastic(&self, job_idx: usize) -> Option<Elastic> {
         self.workload.elastic(self.jobs[job_idx].0)
+    }
+
+    fn paced_by(&self) -> RuntimeModel {
+        self.workload.paced_by()
     }
 }

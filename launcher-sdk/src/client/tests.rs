@@ -1,0 +1,71 @@
+//! Which errors a client has where no server is, and how long it looks for one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rms_model::error::chain;
+use rms_model::{Role, Span};
+use rms_wire::tls::draw_serial;
+use rms_wire::{Authority, NewKey, Revoked, Serve};
+use tempfile::TempDir;
+use tokio::net::UdpSocket;
+
+use super::*;
+
+/// Returns a certificate for an hour.
+pub(super) fn signed(authority: &Authority, role: Role, name: &str) -> Credentials {
+    let (key, identity) = (NewKey::generate().expect("a key"), Identity::new(role, name).expect("a name"));
+    let (from, until) = (now() - Span::from_mins(1), now() + Span::from_hours(1));
+    let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), from, until).expect("a certificate");
+    key.into_credentials(&chain, authority.ca_pem()).expect("credentials")
+}
+
+pub(super) fn now() -> Time {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    Time::from_millis(now.as_millis() as i64)
+}
+
+/// Returns a client directory, and the CA of its deployment.
+fn ann() -> (TempDir, Authority) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let authority = Authority::create(&dir.path().join("ca"), "d", now()).expect("an authority");
+    signed(&authority, Role::User, "ann").save(dir.path()).expect("a client directory");
+    (dir, authority)
+}
+
+async fn socket() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let address = socket.local_addr().expect("it is bound");
+    (socket, address)
+}
+
+#[tokio::test]
+async fn a_port_on_which_nothing_listens_is_told_from_one_that_is_silent() {
+    let (dir, _authority) = ann();
+    let (free, silent) = (socket().await, socket().await);
+    drop(free.0);
+    let connect = async |address: SocketAddr| {
+        let error = Client::connect_as(dir.path(), &address.to_string()).await.expect_err("no server is there");
+        chain(&error)
+    };
+    let (free, silent) = tokio::join!(connect(free.1), connect(silent.1));
+    assert!(free.contains("nothing listens on this UDP port"), "{free}");
+    assert!(silent.contains("no answer within"), "{silent}");
+}
+
+#[tokio::test]
+async fn a_server_that_begins_to_listen_soon_is_found() {
+    let (dir, authority) = ann();
+    let (free, address) = socket().await;
+    drop(free);
+    let begun = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let serve = Serve::Peers { roles: vec![Role::User], join: false, revoked: Revoked::new() };
+        let server = Endpoint::bind(address, &signed(&authority, Role::Server, "server"), serve).expect("it is free");
+        server.accept().await.expect("it serves");
+        server
+    };
+    let address = address.to_string();
+    let (client, _server) = tokio::join!(Client::connect_as(dir.path(), &address), begun);
+    client.expect("it was found in time");
+}
