@@ -203,7 +203,7 @@ fn a_node_with_a_read_only_spool_stays_drained_until_it_can_be_written() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
     let deployment = Deployment::with_node_on(&disk);
     let state = || deployment.rms(&["nodes", "--json"]).ok().json()["nodes"][0].clone();
-    disk.remount("ro");
+    disk.cover_read_only();
     let drained = wait_until("the node to drain itself", SOON, || {
         let node = state();
         node.to_string().contains("read-only").then_some(node)
@@ -212,7 +212,7 @@ fn a_node_with_a_read_only_spool_stays_drained_until_it_can_be_written() {
     let job = deployment.submit(&["--requeue", "--wrap", "exit 4"]);
     std::thread::sleep(Duration::from_secs(5));
     assert_ne!(deployment.queued(job).expect("it waits")["state"], "started", "no run is used up");
-    disk.remount("rw");
+    disk.uncover();
     let record = deployment.wait_for_end(job);
     assert_eq!((&record["outcome"]["code"], &record["run"]), (&4.into(), &1.into()), "{record}");
     drop(deployment);

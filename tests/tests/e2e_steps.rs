@@ -286,6 +286,7 @@ srun -N1 -n1 -c2 --mpi=none --cpu-bind=cores --exclusive sh -c 'echo one, $SLURM
 echo in | srun -n 2 cat
 srun -o step-%s-%t.%N -e none sh -c 'echo to a file; echo lost >&2'; cat step-3-0.a1 step-3-1.a2
 srun -o /no/such/dir/x true; srun -o /no/such/dir/x echo; echo code $?
+srun -p fast -K0 --mem=1G --jobid=$SLURM_JOB_ID -n 1 echo idle; srun --jobid=1000000 true; echo code $?
 srun --pty bash; echo code $?
 srun --multi-prog x; echo code $?
 srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?";
@@ -293,11 +294,17 @@ srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?
         let job = deployment.submit(&[&script]);
         deployment.wait_for_end(job);
         let output = written(&deployment, job);
-        assert_eq!(output, "0: 0 0\n1: 1 0\none, 2\nin\nin\nto a file\nto a file\ncode 1\ncode 2\ncode 2\ncode 143\n");
+        assert_eq!(
+            output,
+            "0: 0 0\n1: 1 0\none, 2\nin\nin\nto a file\nto a file\ncode 1\nidle\ncode 2\ncode 2\ncode 2\ncode 143\n"
+        );
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
         for told in [
             "--cpu-bind has no effect",
             "/no/such/dir/x cannot be written",
+            "--partition=fast has no effect",
+            "--mem=1G has no effect",
+            "--jobid=1000000 is not possible",
             "--pty is not possible",
             "--multi-prog",
             "task 1 on a2 exited with code 4",

@@ -37,10 +37,14 @@ impl ProcessRecord {
 
     /// Returns a handle if the process still runs; `None` for a zombie.
     pub fn open(&self) -> Option<Handle> {
+        self.handle().filter(|_| !is_zombie(self.pid))
+    }
+
+    fn handle(&self) -> Option<Handle> {
         let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         // Checked after the handle was opened: from then on it cannot refer to another process.
         let is_same = ProcessRecord::of(self.pid).is_ok_and(|now| now == *self);
-        (is_same && !is_zombie(self.pid)).then_some(Handle { pidfd })
+        is_same.then_some(Handle { pidfd })
     }
 
     /// Returns whether there is such a process, as [`ProcessRecord::is_running`].
@@ -54,7 +58,8 @@ impl ProcessRecord {
     /// Returns whether it runs. Waits for the end of one that is being killed: its port and its locks are in use until
     /// then.
     pub async fn is_running(&self) -> bool {
-        let Some(handle) = self.open() else { return false };
+        // One that has ended but for its threads still uses them.
+        let Some(handle) = self.handle() else { return false };
         // Between the signal and the end of the process there is a moment in which neither can be seen.
         let is_dying = is_dying(self.pid) || {
             tokio::time::sleep(MOMENT).await;

@@ -38,6 +38,21 @@ impl SmallDisk {
         assert!(status.expect("mount runs").success(), "remount {mode}");
     }
 
+    /// Makes all files read-only for whoever opens them from now on, also while others have some open for writing: then
+    /// the file system itself cannot be remounted.
+    pub fn cover_read_only(&self) {
+        let dir = self.dir.path();
+        let bind = Command::new("mount").arg("--bind").args([dir, dir]).status();
+        assert!(bind.expect("mount runs").success(), "bind");
+        self.remount("bind,ro");
+    }
+
+    /// Undoes [`SmallDisk::cover_read_only`].
+    pub fn uncover(&self) {
+        let status = Command::new("umount").arg("-l").arg(self.dir.path()).status();
+        assert!(status.expect("umount runs").success(), "umount");
+    }
+
     /// Takes all space that is left; removing the file frees it again.
     pub fn fill(&self) -> PathBuf {
         let path = self.dir.path().join("filler");

@@ -19,9 +19,9 @@ use crate::failure::{Exit, Failure};
 The journal is only read; the server may run. Each job comes when it could first
 have started, keeps the size that it ran with, its owner, priority, constraints,
 memory, devices and licences, and runs for as long as it did. Nodes are those
-that the server knows, settings are its own but for what --set changes. A key without a name
-(allocation=nodes) holds for all clusters and users, also for those that have
-their own value; allocation@a=nodes holds for cluster a.
+that the server knows, settings are its own but for what --set changes. A key
+without a name (allocation=nodes) holds for all clusters and users, also for
+those that have their own value; allocation@a=nodes holds for cluster a.
 
 Beside each figure stands what the history says of the same jobs, and the
 difference. Without --set the difference is how far a replay is from the truth:
