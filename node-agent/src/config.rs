@@ -27,31 +27,31 @@ use crate::topology::Overrides;
 use crate::topology::cpulist::{self, CpuListError};
 use crate::topology::declared::{Declared, DeclaredError};
 
-/// Every setting as it may be written, in a file or as a flag. All are optional but `server`.
+/// All settings, as written in a file or given as flags. All are optional but `server`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Written {
-    /// Where the server listens, as host:port
+    /// Address of the server, as host:port
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The agent's directory: credentials, spool, socket [default: /var/lib/limber/agent]
+    /// Directory of the agent: credentials, spool, socket [default: /var/lib/limber/agent]
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
-    /// The node's name; it must be the certificate's [default: the certificate's]
+    /// Name of the node; it must match the certificate [default: that of the certificate]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The cluster that the node belongs to [default: the token's, or "main"]
+    /// Cluster that the node belongs to [default: that of the token, or "main"]
     #[arg(long, value_name = "C")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Instead of the machine's own topology, as "pack:2 core:24 pu:1"; CPUs that do not exist are only counted
+    /// Topology to use instead of the machine's own, as "pack:2 core:24 pu:1"; CPUs that do not exist are only counted
     #[arg(long, value_name = "T")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// Only these CPUs belong to jobs, as 0-3,6 [default: all]
+    /// CPUs that jobs may use, as 0-3,6 [default: all]
     #[arg(long, value_name = "L")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
@@ -63,19 +63,20 @@ pub struct Written {
     #[arg(long, value_name = "X")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
-    /// Space for scratch files in MiB, for launchers that choose by it [default: 0]
+    /// Scratch space in MiB, for launchers that select nodes by it [default: 0]
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u64>,
-    /// Where other agents reach this one, as ip:port; port 0 takes any [default: any port, of IPv6 if the server has such an address]
+    /// Address to listen on for other agents, as ip:port; port 0 takes any free one [default: any port, on IPv6 if the
+    /// server has an IPv6 address]
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// The address that other agents are told [default: the one that the server is reached from]
+    /// Address announced to other agents [default: the one from which the server is reached]
     #[arg(long, value_name = "IP")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
-    /// What jobs may ask for by name
+    /// Features that jobs may request by name
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<String>>,
@@ -83,7 +84,7 @@ pub struct Written {
     #[arg(long, value_name = "KIND")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// The cgroup that this agent's are made in [default: limber]
+    /// Parent cgroup of the agent's cgroups [default: limber]
     #[arg(long, value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_parent: Option<String>,
@@ -91,19 +92,20 @@ pub struct Written {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_supervisors: Option<u32>,
-    /// What the output of a job may take in the spool, in MiB; a job that takes more is ended [default: a tenth of the disk]
+    /// Spool space for the output of a job, in MiB; a job that exceeds it is ended [default: a tenth of the disk]
     #[arg(long, value_name = "MIB")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spool_quota_mib: Option<u64>,
-    /// What no job may start here without being kept to it by the kernel: of cpus, memory and devices [default: none]
+    /// Resources whose limits the kernel must enforce, else no job starts here: cpus, memory, devices [default: none]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub must_enforce: Option<Vec<String>>,
-    /// How long processes may take to give CPUs back that their job gets no more of, in ms, 0 to 60000 [default: 1000]
+    /// Time for processes to leave CPUs that their job loses, in ms, 0 to 60000 [default: 1000]
     #[arg(long, value_name = "MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shrink_patience_ms: Option<u32>,
-    /// Devices of the node, as gpu:a100:4,fpga:1, or none; in the file their files can be said, too [default: the GPUs of NVIDIA and AMD that there are]
+    /// Devices of the node, as gpu:a100:4,fpga:1, or none; the configuration file can name their device files, too
+    /// [default: the NVIDIA and AMD GPUs found]
     #[arg(long, value_name = "LIST")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<WrittenDevices>,

@@ -21,7 +21,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run the agent; jobs go on when it is stopped
+    /// Run the agent; jobs keep running when it is stopped
     Run {
         /// Read settings from this file [default: agent.toml in the agent's directory, if it is there]
         #[arg(long, value_name = "FILE")]
@@ -29,18 +29,18 @@ enum Command {
         #[command(flatten)]
         flags: Written,
     },
-    /// Redeem a token: get a certificate for a key made here
+    /// Redeem a token: create a key and get a certificate for it
     Join {
-        /// What 'rms token create --role agent' printed
+        /// Token printed by 'rms token create --role agent'
         token: TokenText,
         /// The agent's directory
         #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
         dir: PathBuf,
-        /// The node's name, if the token names none [default: this node's name]
+        /// Name of the node, if the token has none [default: the machine's own name]
         #[arg(long, value_name = "N")]
         name: Option<String>,
     },
-    /// Say what is wrong with the settings
+    /// Check the settings and report errors
     CheckConfig {
         /// The file to check
         #[arg(long, value_name = "FILE")]

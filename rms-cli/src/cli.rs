@@ -21,7 +21,7 @@ use crate::verb::{Verb, run};
 #[derive(Parser, Debug)]
 #[command(name = "rms", version, max_term_width = 110, after_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
-    /// Directory of the cluster or client to use; else $RMS_DIR, the cluster of 'rms up', ~/.config/limber,
+    /// Directory of the cluster or client to use; if absent, $RMS_DIR, the cluster of 'rms up', ~/.config/limber, or
     /// /etc/limber/client
     #[arg(long, global = true, value_name = "DIR", help_heading = "Output", display_order = 899)]
     dir: Option<PathBuf>,

@@ -19,8 +19,8 @@ use crate::size::{NodeCount, Shapes};
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Size and time")]
 pub struct JobOptions {
-    /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more), a:2,b:2 (by cluster); of a range, the size that ends
-    /// first is started
+    /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more), a:2,b:2 (by cluster); of a range, the size that ends first is
+    /// chosen
     #[arg(short = 'N', long, value_name = "COUNT", allow_negative_numbers = true)]
     pub nodes: Option<NodeCount>,
     /// Tasks; one per node if absent
@@ -29,46 +29,46 @@ pub struct JobOptions {
     /// CPUs for each task; 1 if absent
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
     pub cpus_per_task: Option<u32>,
-    /// Let tasks share CPUs: start more tasks on a node than it has CPUs for
+    /// Let tasks share CPUs: allow more tasks on a node than it has CPUs for
     #[arg(short = 'O', long)]
     pub overcommit: bool,
-    /// Tasks on each node; beside -n, at most so many. The number of nodes must be fixed
+    /// Tasks per node; with -n, the maximum per node. The number of nodes must be fixed
     #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
     pub tasks_per_node: Option<u32>,
     /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
     #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall)]
     pub time: Option<Span>,
-    /// Sizes with a wall time each, best first: 2x1h,4x35m; instead of -N and -t
+    /// Sizes, each with its wall time, best first: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time", "tasks_per_node"])]
     pub shapes: Option<Shapes>,
-    /// Stages of a job whose needs change: 2x500s,8x1h,2x10m, or a file FILE.toml or FILE.json; instead of -N and -t
+    /// Stages of an evolving job: 2x500s,8x1h,2x10m, or a file FILE.toml or FILE.json; instead of -N and -t
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["nodes", "time", "shapes"])]
     pub profile: Option<ProfileText>,
-    /// How many times as long as asked for a stage may last while it waits for the next one: 1 to 1000 or inf; 2 if
-    /// absent
+    /// Maximum length of a stage that waits for the next one, as a multiple of its requested time: 1 to 1000 or inf; 2
+    /// if absent
     #[arg(long, value_name = "TIMES", value_parser = crate::profile::parse_limit)]
     pub expand: Option<ExpandLimit>,
-    /// Start as late as the same end allows, so that stages wait for less
+    /// Start as late as possible without ending later, so that stages wait less
     #[arg(long)]
     pub compact: bool,
-    /// Plan the profile as its most nodes for all of its time
+    /// Plan the largest size of the profile for its whole duration
     #[arg(long)]
     pub rigid: bool,
-    /// More stages may be announced while it runs (rms evolve)
+    /// Allow more stages to be announced while the job runs (rms evolve)
     #[arg(long)]
     pub open: bool,
     #[command(flatten)]
     pub model: ModelOptions,
     #[command(flatten)]
     pub malleable: MalleableOptions,
-    /// When it gets fewer or more of its cores while it runs, have its OpenMP programs take as many threads at their next
-    /// parallel region
+    /// Adapt OpenMP programs when the job gains or loses cores while it runs: their next parallel region uses as many
+    /// threads as there are cores
     #[arg(long)]
     pub malleable_threads: bool,
     #[command(flatten)]
     pub resources: ResourceOptions,
 
-    /// Clusters that may be used: a,b; any if absent
+    /// Clusters that the job may use: a,b; any if absent
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',', help_heading = "Where and when")]
     pub clusters: Option<Vec<String>>,
     /// Features that every node must have: fast,bigmem
@@ -80,29 +80,29 @@ pub struct JobOptions {
     /// Sockets that every node must have
     #[arg(long, value_name = "COUNT", help_heading = "Where and when")]
     pub sockets_per_node: Option<u32>,
-    /// Space for scratch files that every node must have: 100G, as its administrator declared it
+    /// Scratch space that every node must have, as declared by its administrator: 100G
     #[arg(long, value_name = "SIZE", help_heading = "Where and when")]
     pub tmp: Option<Memory>,
-    /// Speed that every node must have, in terms of the reference node: 1.5
+    /// Minimum speed of every node, relative to the reference node: 1.5
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed, help_heading = "Where and when")]
     pub min_speed: Option<u32>,
-    /// Not before: now+1h, 16:00, tomorrow, 2026-11-20T16:00 (local time) or 2026-11-20T16:00+01:00
+    /// Earliest start: now+1h, 16:00, tomorrow, 2026-11-20T16:00 (local time) or 2026-11-20T16:00+01:00
     #[arg(long, value_name = "TIME", help_heading = "Where and when", allow_hyphen_values = true)]
     pub begin: Option<String>,
-    /// Higher goes first; 0 if absent
+    /// Priority, higher goes first; 0 if absent
     #[arg(long, value_name = "NUMBER", help_heading = "Where and when", allow_hyphen_values = true, value_parser = priority)]
     pub priority: Option<i32>,
-    /// Keep it from starting until 'rms release'
+    /// Hold the job until 'rms release'
     #[arg(short = 'H', long, help_heading = "Where and when")]
     pub hold: bool,
-    /// Start it again if a node of it is lost, whatever the server's lost_policy says
+    /// Start the job again if one of its nodes is lost, regardless of the server's lost_policy
     #[arg(long, overrides_with = "no_requeue", help_heading = "Where and when")]
     pub requeue: bool,
-    /// Never start it again, whatever the server's lost_policy says
+    /// Never start the job again, regardless of the server's lost_policy
     #[arg(long, overrides_with = "requeue", help_heading = "Where and when")]
     pub no_requeue: bool,
 
-    /// Name; the script's or the program's if absent
+    /// Job name; that of the script or program if absent
     #[arg(short = 'J', long, visible_alias = "job-name", value_name = "NAME", help_heading = "What runs")]
     pub name: Option<String>,
     /// Working directory
@@ -111,31 +111,31 @@ pub struct JobOptions {
     /// File for standard output; %j job, %x name, %u user, %N node, %n node index, %t task, %s step, %% a percent sign
     #[arg(short = 'o', long, value_name = "FILE", help_heading = "What runs")]
     pub output: Option<String>,
-    /// File for standard error; with the output if absent
+    /// File for standard error; that of standard output if absent
     #[arg(short = 'e', long, value_name = "FILE", help_heading = "What runs")]
     pub error: Option<String>,
     /// File for standard input
     #[arg(short = 'i', long, value_name = "FILE", help_heading = "What runs")]
     pub input: Option<String>,
-    /// Append to the files or truncate them
+    /// Append to the output files or truncate them
     #[arg(long, value_name = "append|truncate", help_heading = "What runs")]
     pub open_mode: Option<OpenMode>,
-    /// Variables of the environment that the job gets: ALL, NONE, or a list like PATH,LEVEL=2 (ALL,LEVEL=2 adds)
+    /// Environment variables to pass to the job: ALL, NONE, or a list like PATH,LEVEL=2 (ALL,LEVEL=2 adds)
     #[arg(long, value_name = "LIST", help_heading = "What runs")]
     pub export: Option<String>,
-    /// Tell the job of itself in Slurm's words, too: SLURM_JOB_ID and others. Scripts with #SBATCH lines are told
+    /// Set Slurm's variables for the job, too: SLURM_JOB_ID and others; implied by #SBATCH lines in a script
     #[arg(long, help_heading = "What runs")]
     pub slurm_env: bool,
-    /// Variables of Slurm that the script may use though its job will not have them; 'all' for any
+    /// Slurm variables that the script may use although they will not be set; 'all' for any
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "What runs")]
     pub allow_unset: Option<Vec<String>>,
     /// What the job is told of options that mean nothing here.
     #[arg(skip)]
     pub slurm: Vec<(String, String)>,
-    /// Account under which the job is counted; 'rms show' and the history tell it
+    /// Account of the job, as 'rms show' and the history show it
     #[arg(short = 'A', long, value_name = "NAME", help_heading = "What runs")]
     pub account: Option<String>,
-    /// A remark, kept with the job
+    /// Comment to keep with the job
     #[arg(long, value_name = "TEXT", help_heading = "What runs")]
     pub comment: Option<String>,
 }
@@ -221,7 +221,7 @@ impl JobOptions {
     }
 }
 
-/// Whether output files are continued or begun anew.
+/// Whether output files are appended to or truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum OpenMode {
     Append,

@@ -24,16 +24,16 @@ pub struct JobFlags {
     /// Only jobs of these names
     #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
     pub name: Vec<String>,
-    /// Only jobs that are on these clusters, or may get there
+    /// Only jobs that run on these clusters, or may start there
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     pub clusters: Vec<String>,
     /// Only jobs that were submitted at or after this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
-    /// Sort by these columns, with '-' the greatest first: -priority,submitted
+    /// Sort by these columns, in descending order with '-': -priority,submitted
     #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<JobColumn>, allow_hyphen_values = true)]
     pub sort: Vec<(JobColumn, Way)>,
-    /// At most so many; 0 for all
+    /// Show at most this many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub limit: u32,
 }

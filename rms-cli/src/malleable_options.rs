@@ -17,27 +17,28 @@ use crate::size_range::SizeRange;
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Size and time")]
 pub struct MalleableOptions {
-    /// Nodes that it may be changed to while it runs: 2-8, 4, 2+ (or more), 2-8:pow2, 2-8:mult=4 or 2,4,6,8; -N is then
-    /// the size to start with
+    /// Sizes in nodes that the job may be changed to while it runs: 2-8, 4, 2+ (or more), 2-8:pow2, 2-8:mult=4 or
+    /// 2,4,6,8; -N is then the initial size
     #[arg(long, value_name = "SIZES", conflicts_with_all = ["profile", "shapes"])]
     pub malleable: Option<SizeRange>,
-    /// What tells the job that its nodes have changed: signal:USR1 to its main process, or exec:COMMAND on its first
+    /// How to notify the job of a change of its nodes: signal:USR1 to its main process, or exec:COMMAND on its first
     /// node; it confirms with 'rms resize-done'
     #[arg(long, value_name = "HOW", conflicts_with_all = ["workers", "negotiable"])]
     pub on_resize: Option<ResizeHow>,
-    /// The program is a worker, executed on each node, that needs nothing from the others: with --malleable it is started
-    /// on nodes that come and ended on nodes that go
+    /// Run the program as an independent worker on each node: with --malleable, it is started on nodes that are added
+    /// and ended on nodes that are removed
     #[arg(long, conflicts_with = "negotiable")]
     pub workers: bool,
-    /// A process of the job negotiates for it, by the SDK
+    /// Let a process of the job negotiate for it through the SDK
     #[arg(long, conflicts_with_all = ["profile", "shapes"])]
     pub negotiable: bool,
-    /// How fast it is on how many nodes, as multiples of its speed on one: 1:1,2:1.9,4:3.4; from --amdahl, --downey or
-    /// --table if absent
+    /// Speed by number of nodes, as multiples of the speed on one: 1:1,2:1.9,4:3.4; from --amdahl, --downey or --table
+    /// if absent
     #[arg(long, value_name = "LIST")]
     pub speedup: Option<SpeedupList>,
-    /// When a node of it is lost: shrink (go on without it, but never below the least; then as the other two say), fail or
-    /// requeue; if absent, workers shrink, and so does a job whose negotiator says that it can
+    /// What to do when a node of the job is lost: shrink (continue without it, unless that is below the minimum size:
+    /// then fail or requeue), fail or requeue; if absent, workers shrink, and so does a job whose negotiator says that
+    /// it can
     #[arg(long, value_name = "shrink|fail|requeue")]
     pub on_node_loss: Option<OnNodeLoss>,
 }

@@ -18,8 +18,8 @@ use crate::small_file;
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Size and time")]
 pub struct ModelOptions {
-    /// The part of the work that is parallel, from 0 to 1: each size of -N gets its wall time by Amdahl's law from
-    /// --time, which is then the time on one node (or on --time-on)
+    /// Parallel fraction of the work, from 0 to 1: each size of -N gets its wall time by Amdahl's law from --time,
+    /// which is then the time on one node (or on --time-on)
     #[arg(long, value_name = "PART", conflicts_with_all = ["downey", "table", "shapes"])]
     pub amdahl: Option<Part>,
     /// The same by Downey's model: average parallelism and its variation
@@ -28,7 +28,7 @@ pub struct ModelOptions {
     /// The same by measured times: a file with a line for each size, like '4 35m'
     #[arg(long, value_name = "FILE", conflicts_with_all = ["time", "shapes", "time_on"])]
     pub table: Option<PathBuf>,
-    /// The number of nodes on which the job takes --time; 1 if absent
+    /// Number of nodes on which the job takes --time; 1 if absent
     #[arg(long, value_name = "COUNT", value_parser = count)]
     pub time_on: Option<u32>,
 }

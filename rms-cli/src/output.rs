@@ -12,19 +12,19 @@ use crate::table::{Table, steers};
 /// The flags that choose the form of all output.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FormFlags {
-    /// Print one JSON value; errors too
+    /// Print one JSON value, for errors too
     #[arg(long, global = true, conflicts_with_all = ["quiet", "parsable"], help_heading = "Output", display_order = 900)]
     pub json: bool,
-    /// Print bare ids or names only
+    /// Print ids or names only
     #[arg(short = 'q', long, global = true, conflicts_with = "parsable", help_heading = "Output", display_order = 901)]
     pub quiet: bool,
-    /// Print fields between '|', with a first line that names them
+    /// Print fields separated by '|', with a header line
     #[arg(short = 'P', long, global = true, help_heading = "Output", display_order = 902)]
     pub parsable: bool,
     /// Read and write times in UTC, not in the local time zone
     #[arg(long, global = true, help_heading = "Output", display_order = 903)]
     pub utc: bool,
-    /// Cut nothing, however narrow the terminal is
+    /// Do not truncate to the width of the terminal
     #[arg(long, global = true, help_heading = "Output", display_order = 904)]
     pub wide: bool,
 }

@@ -17,10 +17,10 @@ use crate::memory::Memory;
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Share of the nodes")]
 pub struct ResourceOptions {
-    /// Memory for each CPU of its tasks: 512M, 4G; instead of --mem
+    /// Memory per CPU of the tasks: 512M, 4G; instead of --mem
     #[arg(long, value_name = "SIZE", conflicts_with = "mem", allow_negative_numbers = true)]
     pub mem_per_cpu: Option<Memory>,
-    /// GPUs over all nodes, as many on each: 4, or of one type a100:4
+    /// GPUs in total, the same number on each node: 4, or of one type a100:4
     #[arg(short = 'G', long, value_name = "[TYPE:]COUNT", conflicts_with = "gpus_per_node")]
     pub gpus: Option<Gpus>,
     /// GPUs on each node: 2, or of one type a100:2
@@ -29,31 +29,31 @@ pub struct ResourceOptions {
     /// Devices of each node: gpu:2, gpu:a100:2,fpga:1, or none
     #[arg(long, value_name = "LIST")]
     pub gres: Option<Gres>,
-    /// Licences of its cluster: matlab:2,ansys, or none
+    /// Licences of the job's cluster: matlab:2,ansys, or none
     #[arg(short = 'L', long, alias = "licenses", value_name = "LIST")]
     pub licences: Option<Licences>,
-    /// Have its nodes to itself, also where jobs share nodes
+    /// Allocate whole nodes to the job alone, even where jobs share nodes
     #[arg(long)]
     pub exclusive: bool,
-    /// Where jobs share nodes: on the fullest that have room, as if nothing were said
+    /// Where jobs share nodes: prefer the fullest nodes with room (the default)
     #[arg(long, conflicts_with = "spread")]
     pub pack: bool,
-    /// Where jobs share nodes: on the emptiest, and on as many as its tasks allow
+    /// Where jobs share nodes: prefer the emptiest nodes, and as many as the tasks allow
     #[arg(long)]
     pub spread: bool,
-    /// nomultithread: its CPUs are whole cores, whose other threads stay idle
+    /// nomultithread: allocate whole cores and leave their other hardware threads idle
     #[arg(long, value_name = "HINT")]
     pub hint: Option<Hint>,
-    /// Lend CPUs of its nodes while it runs, and begin on those that others lend (policy slowdown)
+    /// Lend CPUs of the job's nodes while it runs, and let it start on CPUs that others lend (policy slowdown)
     #[arg(long, conflicts_with = "exclusive")]
     pub share: bool,
-    /// Keep at least so many CPUs on each node while it shares; without it, one for each task there
+    /// Keep at least this many CPUs on each node while sharing; one per task there if absent
     #[arg(long, value_name = "COUNT", requires = "share")]
     pub min_cpus_per_node: Option<u32>,
-    /// Keep at least so many cores of each package (socket) of its nodes while it shares
+    /// Keep at least this many cores of each package (socket) of the job's nodes while sharing
     #[arg(long, value_name = "COUNT", requires = "share")]
     pub cores_per_package: Option<u32>,
-    /// Have nodes that follow one another in the order of names: n2, n3, n4
+    /// Allocate nodes with consecutive names: n2, n3, n4
     #[arg(long)]
     pub contiguous: bool,
 }
@@ -250,13 +250,13 @@ impl FromStr for Licences {
     }
 }
 
-/// Which hardware threads of its cores a job uses, in Slurm's words.
+/// Which hardware threads of its cores a job uses, in Slurm's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Hint {
     /// One thread of each core
     #[value(aliases = ["compute_bound", "memory_bound"])]
     Nomultithread,
-    /// All threads of each core, as if nothing were said
+    /// All threads of each core (the default)
     Multithread,
 }
 

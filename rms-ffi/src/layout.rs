@@ -8,29 +8,29 @@ use std::ptr;
 
 /// The call succeeded.
 pub const RMS_OK: c_int = 0;
-/// Nothing came within the time, or nothing is to be done. No error.
+/// Nothing came in time, or there is nothing to do. Not an error.
 pub const RMS_NOTHING: c_int = 1;
-/// An argument is not what it must be.
+/// An argument is invalid.
 pub const RMS_EINVAL: c_int = -1;
-/// That is no session, or it was closed.
+/// The session does not exist, or was closed.
 pub const RMS_ESESSION: c_int = -2;
 /// This process was forked from the one that connected. Only exec and _exit are possible in it.
 pub const RMS_EFORK: c_int = -3;
-/// A bug of the library. The session should be closed.
+/// A bug in the library. Close the session.
 pub const RMS_EPANIC: c_int = -4;
 /// This process does not belong to a job that may negotiate.
 pub const RMS_EJOB: c_int = -5;
 /// There is no connection to the RMS.
 pub const RMS_ECONNECT: c_int = -6;
-/// The RMS refuses.
+/// The RMS refused the request.
 pub const RMS_EREFUSED: c_int = -7;
-/// That negotiation is not known, or is over.
+/// The negotiation is unknown or over.
 pub const RMS_EUNKNOWN: c_int = -8;
-/// That is not possible now.
+/// Not possible in the current state.
 pub const RMS_ESTATE: c_int = -9;
-/// Nothing more can be said: the job is ending, or it has another negotiator.
+/// The session is over: the job is ending, or has another negotiator.
 pub const RMS_EENDED: c_int = -10;
-/// A buffer or an array of the caller is too small.
+/// A buffer or array of the caller is too small.
 pub const RMS_ESPACE: c_int = -11;
 /// The session is in use in another way, or too many are open.
 pub const RMS_EBUSY: c_int = -12;
@@ -38,12 +38,12 @@ pub const RMS_EBUSY: c_int = -12;
 pub const RMS_EIO: c_int = -13;
 /// A struct is newer than the library, or its size is not set.
 pub const RMS_EVERSION: c_int = -14;
-/// No answer came in time. It is not known whether the RMS has heard it; it may be said again.
+/// No answer came in time. The RMS may or may not have received the request; it may be repeated.
 pub const RMS_ETIMEDOUT: c_int = -15;
 
 /// The application gets more nodes.
 pub const RMS_GROW: i32 = 1;
-/// The application gives nodes back.
+/// The application gives back nodes.
 pub const RMS_SHRINK: i32 = 2;
 /// The application gets more wall time.
 pub const RMS_EXTEND: i32 = 3;
@@ -51,110 +51,110 @@ pub const RMS_EXTEND: i32 = 3;
 pub const RMS_SHORTEN: i32 = 4;
 /// The application gets more cores on nodes that it has.
 pub const RMS_MORE_CORES: i32 = 5;
-/// The application gives cores of its nodes back.
+/// The application gives back cores of its nodes.
 pub const RMS_FEWER_CORES: i32 = 6;
 /// The application gets more memory on nodes that it has, in MiB on each.
 pub const RMS_MORE_MEMORY: i32 = 7;
-/// The application gives memory of its nodes back.
+/// The application gives back memory of its nodes.
 pub const RMS_LESS_MEMORY: i32 = 8;
 /// The application gets more devices on nodes that it has, of the name in the terms.
 pub const RMS_MORE_DEVICES: i32 = 9;
-/// The application gives devices of its nodes back.
+/// The application gives back devices of its nodes.
 pub const RMS_FEWER_DEVICES: i32 = 10;
 /// The application gets more licences of a cluster, of the name in the terms.
 pub const RMS_MORE_LICENCES: i32 = 11;
-/// The application gives licences of a cluster back.
+/// The application gives back licences of a cluster.
 pub const RMS_FEWER_LICENCES: i32 = 12;
 
-/// Every number of nodes is of use.
+/// Any number is of use.
 pub const RMS_SIZES_ANY: i32 = 0;
 /// Multiples of sizes[0].
 pub const RMS_SIZES_MULTIPLE: i32 = 1;
 /// 1, 2, 4, 8, ...
 pub const RMS_SIZES_POWER_OF_TWO: i32 = 2;
-/// Exactly the numbers in sizes, ascending.
+/// Only the numbers in sizes, ascending.
 pub const RMS_SIZES_LISTED: i32 = 3;
 
-/// The RMS proposes something, or answers a proposal with another. Accept, counter or reject it in time.
+/// The RMS proposes a change, or answers a proposal with a counter-proposal. Accept, counter or reject it in time.
 pub const RMS_EVENT_OFFER: i32 = 1;
-/// There is agreement, and it is not ready yet. A growth: nodes are being prepared. A shrink: leave nodes at the next
-/// breakpoint, then say so with rms_release().
+/// The negotiation is agreed, but not ready yet. Growth: nodes are being prepared. Shrink: leave nodes at the next
+/// breakpoint, then call rms_release().
 pub const RMS_EVENT_AGREED: i32 = 2;
-/// It is done: the nodes that came can be used; the nodes that went are gone.
+/// The change is complete: nodes that were added can be used; nodes that were removed are gone.
 pub const RMS_EVENT_READY: i32 = 3;
-/// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are
-/// taken: then RMS_EVENT_NODES comes, too.
+/// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are taken:
+/// then RMS_EVENT_NODES follows.
 pub const RMS_EVENT_OVER: i32 = 4;
-/// The nodes of the application, or the time when it is ended, have changed. The event names those that can be used: nodes
-/// that were agreed and are not ready yet are told by rms_nodes(), and by another such event when they are.
+/// The nodes of the application, or the time when it is ended, have changed. The event names the nodes that can be
+/// used; rms_nodes() also returns nodes that are agreed but not ready yet, and another such event follows when they are
+/// ready.
 pub const RMS_EVENT_NODES: i32 = 5;
-/// Something is not as it should be, and is told in the text: the RMS did not take what was said, or is away for
-/// a while.
+/// A warning, described in the text: the RMS did not accept a request, or is temporarily unreachable.
 pub const RMS_EVENT_WARNING: i32 = 6;
-/// The job has ended or is being ended. Nothing comes after it.
+/// The job has ended or is being ended. No event follows.
 pub const RMS_EVENT_ENDED: i32 = 7;
-/// The job has another negotiator now. Nothing comes after it.
+/// The job has another negotiator now. No event follows.
 pub const RMS_EVENT_REPLACED: i32 = 8;
-/// The RMS does not negotiate with this job any more. Nothing comes after it.
+/// The RMS no longer negotiates with this job. No event follows.
 pub const RMS_EVENT_LOST: i32 = 9;
 
-/// Nodes are lost, and the application goes on without them: a shrink by force. Only who has set survives_loss, or was
-/// submitted with --on-node-loss shrink, is told; others are ended.
+/// Nodes are lost, and the application continues without them: a forced shrink. Sent only to applications that set
+/// survives_loss or were submitted with --on-node-loss shrink; others are ended.
 pub const RMS_EVENT_NODES_LOST: i32 = 10;
 
-/// Of a job with a profile: its next stage needs fewer nodes, and begins at deadline_ms. Leave these, or as many others,
-/// and name them by rms_release() with the id 0. Nodes that come with a stage are told by RMS_EVENT_NODES, and
-/// rms_next_stage() says what comes when.
+/// For a job with a profile: its next stage needs fewer nodes, and begins at deadline_ms. Leave these nodes, or as many
+/// others, and name them by rms_release() with id 0. RMS_EVENT_NODES announces nodes that a stage adds, and
+/// rms_next_stage() returns the stages and their times.
 pub const RMS_EVENT_STAGE_ENDS: i32 = 11;
 
-/// How a negotiation ended: an answer was no.
+/// How a negotiation ended: a proposal was rejected.
 pub const RMS_REJECTED: i32 = 1;
 /// No answer came in time.
 pub const RMS_EXPIRED: i32 = 2;
-/// Who proposed it took it back.
+/// The proposal was withdrawn by its sender.
 pub const RMS_WITHDRAWN: i32 = 3;
-/// It was agreed and did not come about.
+/// It was agreed, but could not be carried out.
 pub const RMS_FAILED: i32 = 4;
 
-/// Room for the name of a node or a cluster, its end included.
+/// Size of a buffer for the name of a node or cluster, including the terminating NUL.
 pub const RMS_NAME_SIZE: usize = 256;
 
-/// One connection between the application and the RMS. Never look into it: it points nowhere.
+/// One connection between the application and the RMS. Opaque; do not dereference it.
 #[derive(Debug)]
 pub struct Session {
     _private: (),
 }
 
-/// How to connect. All zero but the size means the defaults.
+/// How to connect. All zero except the size means the defaults.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Options {
     /// sizeof(rms_options).
     pub size: usize,
-    /// For how long a connection, and later an answer, is awaited. 0: 30 seconds.
+    /// How long to wait for the connection, and later for each answer. 0: 30 seconds.
     pub timeout_ms: i64,
-    /// Not 0: the application goes on without nodes that are lost, as long as it has its least.
+    /// Not 0: the application continues without lost nodes, as long as it has its minimum.
     pub survives_loss: i32,
-    /// Nothing.
+    /// Reserved.
     pub reserved: i32,
 }
 
-/// Between which sizes the RMS may change the application.
+/// The sizes between which the RMS may change the application.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Limits {
     /// sizeof(rms_limits).
     pub size: usize,
-    /// It is never asked to hold fewer nodes; at least 1.
+    /// The minimum number of nodes, at least 1; the RMS never asks for fewer.
     pub least: u32,
-    /// It is never offered more.
+    /// The maximum number of nodes; the RMS never offers more.
     pub most: u32,
-    /// Which totals between are of use: RMS_SIZES_...
+    /// Which totals in between are of use: RMS_SIZES_...
     pub shape: i32,
-    /// Not 0: the library answers the RMS's offers within these limits by itself, and rms_breakpoint() tells what
-    /// came of it.
+    /// Not 0: the library itself answers the RMS's offers within these limits, and rms_breakpoint() returns the
+    /// resulting changes.
     pub automatic: i32,
-    /// What the shape needs.
+    /// The numbers that the shape needs.
     pub sizes: *const u64,
     /// How many numbers are in sizes.
     pub n_sizes: usize,
@@ -164,7 +164,7 @@ pub struct Limits {
     pub n_speedup: usize,
 }
 
-/// With so many nodes, so many thousandths of the speed on one.
+/// The speed on a number of nodes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SpeedupPoint {
@@ -174,49 +174,49 @@ pub struct SpeedupPoint {
     pub milli: u32,
 }
 
-/// What is asked for, or countered with.
+/// The terms of a request or counter-proposal.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Terms {
     /// sizeof(rms_terms).
     pub size: usize,
-    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites. A counter is about the
-    /// same as the offer, and may say 0.
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites. A counter-proposal is
+    /// of the same kind as the offer, and may set 0.
     pub kind: i32,
     /// Which totals are of use: RMS_SIZES_...
     pub shape: i32,
-    /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
+    /// The change: a number of nodes, licences or milliseconds, or of cores, MiB or devices on each node.
     pub quantity: u64,
-    /// The sender cannot use fewer. 0: as many as the quantity.
+    /// The minimum that the sender can use. 0: the quantity.
     pub least: u64,
-    /// What the shape needs.
+    /// The numbers that the shape needs.
     pub sizes: *const u64,
     /// How many numbers are in sizes.
     pub n_sizes: usize,
-    /// For a node and hour, in thousandths; who gets nodes pays.
+    /// The price of a node and hour, in thousandths; whoever gets nodes pays.
     pub price: u64,
-    /// For how long after they are ready, in milliseconds. 0: until the application ends.
+    /// How long they are kept after they are ready, in milliseconds. 0: until the application ends.
     pub duration_ms: i64,
-    /// Ready by then, in milliseconds since 1970 by the RMS's clock. 0: whenever.
+    /// When they must be ready, in milliseconds since 1970 by the RMS's clock. 0: at any time.
     pub deadline_ms: i64,
-    /// Higher is more urgent; binds nobody.
+    /// Higher is more urgent; a hint, not binding.
     pub priority: i32,
-    /// For how many seconds an answer is awaited, and with it for nodes to become free. 0: 60; more than an hour counts
-    /// as an hour.
+    /// How many seconds to wait for an answer, and for nodes to become free. 0: 60; more than an hour counts as an
+    /// hour.
     pub valid_s: u32,
-    /// On this cluster, whether the application has nodes there or not. NULL: where its first node is.
+    /// The cluster, whether the application has nodes there or not. NULL: that of its first node.
     pub cluster: *const c_char,
-    /// A shrink: which nodes, by name, as many as the quantity. NULL: it is chosen when they are released. Of cores, memory
-    /// and devices: on which nodes. NULL: on all.
+    /// Shrink: the names of the nodes, as many as the quantity. NULL: they are chosen when they are released. Cores,
+    /// memory and devices: the nodes on which they change. NULL: all.
     pub nodes: *const *const c_char,
     /// How many names are in nodes.
     pub n_nodes: usize,
-    /// Of devices and licences: their name, like gpu, gpu:a100 or matlab. NULL for all else.
+    /// The name of devices and licences, like gpu, gpu:a100 or matlab. NULL for all else.
     pub name: *const c_char,
 }
 
-/// Something that happened. Its text and its nodes belong to the library and stay until the thread that got them asks
-/// for the next event, or until its callback returns.
+/// An event. Its text and nodes belong to the library and stay valid until the thread that received them asks for the
+/// next event, or until its callback returns.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Event {
@@ -224,26 +224,26 @@ pub struct Event {
     pub size: usize,
     /// RMS_EVENT_...
     pub kind: i32,
-    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites; 0 if it is not known,
-    /// or not about a negotiation.
+    /// RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN, or one of RMS_MORE_... and their opposites; 0 if unknown, or if
+    /// the event is not about a negotiation.
     pub what: i32,
-    /// Which negotiation; 0: none.
+    /// The negotiation; 0: none.
     pub id: u64,
-    /// How many nodes, licences or milliseconds, or how many cores, MiB or devices on each node, more or less.
+    /// The change: a number of nodes, licences or milliseconds, or of cores, MiB or devices on each node.
     pub quantity: u64,
-    /// An offer: the RMS cannot use fewer.
+    /// Offer: the minimum that the RMS can use.
     pub least: u64,
-    /// An offer: the RMS cannot use more.
+    /// Offer: the maximum that the RMS can use.
     pub most: u64,
-    /// An offer: what a node costs for an hour, in thousandths.
+    /// Offer: the price of a node and hour, in thousandths.
     pub price: u64,
-    /// An offer: for how long, in milliseconds. 0: until the application ends.
+    /// Offer: how long, in milliseconds. 0: until the application ends.
     pub duration_ms: i64,
-    /// An offer: ready by then, in milliseconds since 1970 by the RMS's clock. 0: whenever.
+    /// Offer: when it must be ready, in milliseconds since 1970 by the RMS's clock. 0: at any time.
     pub deadline_ms: i64,
-    /// An offer: given back by then, by the same clock. 0: never.
+    /// Offer: when the nodes must be given back, by the same clock. 0: never.
     pub give_back_by_ms: i64,
-    /// An offer: for so long an answer counts, in milliseconds from when the event is taken.
+    /// Offer: how long an answer is accepted, in milliseconds from when the event is taken.
     pub valid_ms: i64,
     /// Counts the proposals of both ends.
     pub round: u32,
@@ -251,15 +251,15 @@ pub struct Event {
     pub generation: u32,
     /// RMS_EVENT_OVER: RMS_REJECTED, ...
     pub ending: i32,
-    /// How many resources it is about. If more than one, it can only be accepted or rejected from here; the
-    /// fields tell of the first.
+    /// How many resources it is about. If more than one, this API can only accept or reject it; the fields describe the
+    /// first.
     pub n_items: u32,
-    /// Names of the nodes that it is about, if they are known: of RMS_EVENT_AGREED, those that go unless others
-    /// are released.
+    /// Names of the nodes that it is about, if known. RMS_EVENT_AGREED: those that are removed unless others are
+    /// released.
     pub nodes: *const *const c_char,
     /// How many names are in nodes.
     pub n_nodes: usize,
-    /// The event in words, or the reason. Never NULL.
+    /// The event or its reason as text. Never NULL.
     pub text: *const c_char,
 }
 
@@ -267,7 +267,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Node {
-    /// sizeof(rms_node). Of an array, only that of the first is looked at.
+    /// sizeof(rms_node). In an array, only that of the first element is read.
     pub size: usize,
     /// Its number in the RMS.
     pub node: u32,
@@ -275,7 +275,8 @@ pub struct Node {
     pub cpus: u32,
     /// Not 0: the application was asked to leave it and has not confirmed that it has.
     pub is_departing: i32,
-    /// Not 0: it was agreed and is not ready yet, or others that come with it are not; nothing can be started there before.
+    /// Not 0: it is agreed but it, or another node of the same growth, is not ready yet; nothing can be started there
+    /// until all are.
     pub is_coming: i32,
     /// Its name.
     pub name: [c_char; RMS_NAME_SIZE],
@@ -285,50 +286,50 @@ pub struct Node {
     pub cluster: [c_char; RMS_NAME_SIZE],
 }
 
-/// What has to be done at a breakpoint. Its nodes belong to the library and stay until the same thread calls
+/// What to do at a breakpoint. Its nodes belong to the library and stay valid until the same thread calls
 /// rms_breakpoint() again.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Change {
     /// sizeof(rms_change). Set it before the call.
     pub size: usize,
-    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done(), which is due
-    /// where is_done is set, too.
+    /// RMS_GROW: use these nodes from now on. RMS_SHRINK: leave these nodes, then call rms_release_done(), also if
+    /// is_done is set.
     pub kind: i32,
-    /// A shrink, not 0: the RMS has taken the nodes already, or they are lost; what ran there has been killed.
+    /// Shrink: not 0 if the RMS has already taken the nodes, or they are lost; what ran there has been killed.
     pub is_done: i32,
-    /// Which negotiation; 0: none, for a stage of the job begins, others have asked, or nodes are lost.
+    /// The negotiation; 0: none, as a stage of the job begins, someone else requested the change, or nodes are lost.
     pub id: u64,
     /// Counts the changes of the application's nodes, from 1.
     pub generation: u32,
-    /// How many nodes are to be used after this change.
+    /// The number of nodes to use after this change.
     pub n_after: u32,
-    /// Names of the nodes that came or are to be left.
+    /// Names of the nodes that were added or are to be left.
     pub nodes: *const *const c_char,
     /// How many names are in nodes.
     pub n_nodes: usize,
 }
 
-/// Where an application with a profile is.
+/// The current stage of an application with a profile.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Stage {
     /// sizeof(rms_stage). Set it before the call.
     pub size: usize,
-    /// The stage that it is in, counted from 1.
+    /// The current stage, counted from 1.
     pub number: u32,
-    /// How many there are, with those that are over.
+    /// The number of stages, including those that are over.
     pub n_stages: u32,
-    /// How many nodes this one has.
+    /// The nodes of the current stage.
     pub nodes: u32,
-    /// How many the next one has; 0: this is the last one.
+    /// The nodes of the next stage; 0: this is the last one.
     pub next_nodes: u32,
-    /// When this one is over, in milliseconds since 1970 by the RMS's clock. If the nodes of the next one are not free
-    /// then, it goes on.
+    /// When the current stage ends, in milliseconds since 1970 by the RMS's clock. If the nodes of the next stage are
+    /// not free then, it continues.
     pub until_ms: i64,
 }
 
-/// What is called for each event, in a thread of the library. It may call every function but rms_close() and
+/// The callback for events, called in a thread of the library. It may call every function except rms_close() and
 /// rms_on_event(), and must return.
 pub type EventCallback = Option<unsafe extern "C" fn(session: *mut Session, event: *const Event, user: *mut c_void)>;
 

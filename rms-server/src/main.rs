@@ -30,22 +30,22 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a new deployment: its certificate authority, the server's and the first admin's certificates.
+    /// Create a new deployment: its certificate authority, and certificates for the server and the first admin.
     Init {
-        /// The data directory to make.
+        /// The data directory to create.
         #[arg(long)]
         dir: PathBuf,
         /// The name of the deployment; it is in every certificate.
         #[arg(long, default_value = "limber")]
         name: String,
-        /// The configuration that the server will run with: it says where others reach it; rms-server.toml in the data
-        /// directory, if that is there. It is read, and none is written.
+        /// The configuration that the server will run with, which says where others reach it; if absent,
+        /// rms-server.toml in the data directory, if it exists. It is only read.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Where the server will listen, as IP:PORT; it goes before the configuration
+        /// Address that the server will listen on, as IP:PORT; overrides the configuration
         #[arg(long, value_name = "IP:PORT")]
         listen: Option<SocketAddr>,
-        /// The login name of the first administrator; the user who calls, if absent
+        /// The login name of the first administrator; the calling user if absent
         #[arg(long, value_name = "NAME")]
         admin: Option<String>,
     },
@@ -54,10 +54,10 @@ enum Verb {
         /// The data directory.
         #[arg(long)]
         dir: PathBuf,
-        /// The configuration file; rms-server.toml in the data directory, if absent.
+        /// The configuration file; rms-server.toml in the data directory if absent.
         #[arg(long)]
         config: Option<PathBuf>,
-        /// Where to listen, as IP:PORT; it goes before the configuration.
+        /// Address to listen on, as IP:PORT; overrides the configuration.
         #[arg(long)]
         listen: Option<SocketAddr>,
     },
@@ -66,11 +66,11 @@ enum Verb {
         /// The data directory.
         #[arg(long)]
         dir: PathBuf,
-        /// The directory to make.
+        /// The directory to create.
         #[arg(long)]
         to: PathBuf,
     },
-    /// Show what a damaged journal would lose by going on without the damaged part, and with --yes go on.
+    /// Show what would be lost by cutting off the damaged part of a journal, and with --yes cut it off.
     ///
     /// The server must be stopped. Restore a backup instead if there is one. What is cut off is kept beside the
     /// journal, in files whose names begin with 'damaged.'.
@@ -78,39 +78,39 @@ enum Verb {
         /// The data directory.
         #[arg(long)]
         dir: PathBuf,
-        /// Do it.
+        /// Cut off the damaged part.
         #[arg(long)]
         yes: bool,
     },
     /// Change to another certificate authority while jobs run: begin, switch, finish
     Ca {
-        /// The step to take, or where the change is
+        /// The step to take, or status to show the progress
         #[arg(value_enum)]
         step: CaStep,
         /// The data directory
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
-        /// Take the step although some have not renewed their certificates yet: they must join again
+        /// Take the step even if some have not renewed their certificates yet: those must join again
         #[arg(long)]
         anyway: bool,
     },
-    /// Certify an administrator while the server is stopped, if no administrator's certificate is good any more
+    /// Certify an administrator while the server is stopped, if no administrator has a valid certificate any more
     Admin {
         /// The login name of the administrator
         name: String,
         /// The data directory
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
-        /// The configuration of the server; rms-server.toml in the data directory, if absent
+        /// The configuration of the server; rms-server.toml in the data directory if absent
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Check a configuration file, and say what is wrong in it and where.
+    /// Check a configuration file, and report errors with their positions.
     CheckConfig {
         /// The file.
         file: PathBuf,
     },
-    /// Print every configuration value with its default and what it means.
+    /// Print every configuration value with its default and meaning.
     PrintConfig,
 }
 
@@ -219,9 +219,9 @@ fn recover_journal(dir: &DataDir, yes: bool) -> anyhow::Result<()> {
 /// The steps of a change to another certificate authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum CaStep {
-    /// Say where the change is, and who has not renewed yet
+    /// Show the progress of the change, and who has not renewed yet
     Status,
-    /// Make another CA, which is trusted beside the present one
+    /// Create another CA, which is trusted beside the present one
     Begin,
     /// Sign with the new CA; the old one is still trusted
     Switch,

@@ -23,9 +23,9 @@ use crate::table::{Table, plain};
     after_help = "\
 Examples:
   rms admin show                         all settings
-  rms admin set fair_start 10s           from now on, durably
+  rms admin set fair_start 10s           set it, at once and for good
   rms admin set fair_start@a 30s         the same for cluster a alone; 'default'
-                                         takes it back
+                                         removes it
   rms admin link a b --latency 5ms --bandwidth 10000
   rms admin audit                        who changed what
   rms admin drain 'a[1-2]' --reason disk nothing new starts there
@@ -44,40 +44,40 @@ pub struct Args {
 enum AdminVerb {
     /// Show settings
     Show {
-        /// One of them; all if absent
+        /// Setting to show; all if absent
         #[arg(value_name = "KEY")]
         key: Option<String>,
     },
     /// Change a setting
     Set {
-        /// Its name
+        /// Name of the setting
         #[arg(value_name = "KEY")]
         key: String,
-        /// Its new value
+        /// New value
         #[arg(value_name = "VALUE", allow_negative_numbers = true)]
         value: String,
     },
     /// Show who changed what: settings, nodes, tokens, certificates, others' jobs
     Audit,
-    /// Start nothing new on nodes; what runs there may end
+    /// Start no new jobs on nodes; what runs there may finish
     Drain {
         /// Nodes: a1,a[3-4]
         #[arg(value_name = "NODES")]
         nodes: String,
-        /// Why, for 'rms nodes'
+        /// Reason, shown by 'rms nodes'
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// Take nodes out of use at once; what runs there is ended
+    /// Take nodes out of service at once; what runs there is ended
     Down {
         /// Nodes: a1,a[3-4]
         #[arg(value_name = "NODES")]
         nodes: String,
-        /// Why, for 'rms nodes'
+        /// Reason, shown by 'rms nodes'
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// Use drained or downed nodes again
+    /// Return drained or down nodes to service
     Resume {
         /// Nodes: a1,a[3-4]
         #[arg(value_name = "NODES")]
@@ -89,24 +89,25 @@ enum AdminVerb {
         #[arg(value_name = "NODES")]
         nodes: String,
     },
-    /// Forget a cluster that has no nodes any more
+    /// Forget a cluster that has no nodes left
     RemoveCluster {
-        /// Its name
+        /// Name of the cluster
         #[arg(value_name = "CLUSTER")]
         cluster: String,
     },
-    /// Say what lies between two clusters, for launchers that use several at once; the same in both directions
+    /// Set latency and bandwidth between two clusters, for launchers that use several at once; the same in both
+    /// directions
     Link {
-        /// One of them
+        /// One cluster
         #[arg(value_name = "CLUSTER")]
         a: String,
-        /// The other
+        /// The other cluster
         #[arg(value_name = "CLUSTER")]
         b: String,
-        /// How long a message takes: 5ms, 250us
+        /// Latency of a message: 5ms, 250us
         #[arg(long, value_name = "TIME", value_parser = latency)]
         latency: u32,
-        /// Megabits in a second; unknown if absent
+        /// Bandwidth in Mbit/s; unknown if absent
         #[arg(long, value_name = "MBIT", default_value_t = 0)]
         bandwidth: u32,
     },
@@ -115,7 +116,7 @@ enum AdminVerb {
     Negotiation(negotiation::NegotiationVerb),
     /// Show counters and sizes of the server
     Status,
-    /// Get a fresh certificate for ourselves
+    /// Renew your own certificate
     Renew,
 }
 

@@ -12,14 +12,14 @@ use crate::terms;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-For an admin a line for each user who has a budget, pays or has paid; for others
-their own. In the currency of the deployment; settings and --json have
-thousandths of it. What may still become due for nodes that are held or promised
-is reserved; what is left is what neither was spent nor is reserved.
+Admins see a line for each user who has a budget, pays or has paid; others see
+their own. Amounts are in the currency of the deployment; settings and --json
+use thousandths of it. What may still become due for nodes that are held or
+promised is reserved; the rest of the budget is neither spent nor reserved.
 
 Examples:
   rms budget                         what was spent, and what is left
-  rms admin set budget@ada 50000     ada may spend 50 in all")]
+  rms admin set budget@ada 50000     ada may spend 50 in total")]
 pub struct Args {}
 
 pub async fn run(_args: Args, context: &Context) -> Result<Exit, Failure> {

@@ -12,7 +12,7 @@ Examples:
   rms completion bash > /usr/share/bash-completion/completions/rms
   . <(rms completion bash)       only in this shell")]
 pub struct Args {
-    /// For which shell
+    /// Shell to complete for
     #[arg(value_enum)]
     shell: Shell,
 }

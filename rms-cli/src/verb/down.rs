@@ -13,8 +13,8 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Only processes that 'rms up' started and their descendants are ended: each is
-known by its pid and its start time.
+Only processes that 'rms up' started, and their descendants, are ended; each is
+identified by its pid and start time.
 
 Examples:
   rms down                       jobs get TERM and the grace time; then
@@ -27,7 +27,7 @@ pub struct Args {
     /// Keep the directory with history, settings and waiting jobs
     #[arg(long)]
     keep: bool,
-    /// Give running jobs no time to end
+    /// Kill running jobs at once, without the grace time
     #[arg(long)]
     now: bool,
 }

@@ -15,9 +15,9 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A waiting job has another profile then. A job that runs announces its stages
-from now on: the first one is what it holds, and where the others do not fit,
-nothing changes and the answer says when they would.
+For a waiting job, this replaces its profile. A running job announces its stages
+from now on: the first one is what it holds. If the others do not fit, nothing
+changes, and the answer says when they would.
 
 Examples:
   rms evolve 7 --profile 4x10m,8x1h        four nodes for ten minutes more, then
@@ -27,10 +27,10 @@ pub struct Args {
     /// Which job: an id, or last
     #[arg(value_name = "JOB")]
     job: String,
-    /// The stages: NODESxTIME,... or a file FILE.toml or FILE.json
+    /// Stages: NODESxTIME,... or a file FILE.toml or FILE.json
     #[arg(long, value_name = "PROFILE")]
     profile: ProfileText,
-    /// More stages may be announced before these are over
+    /// Allow more stages to be announced before these are over
     #[arg(long)]
     open: bool,
 }

@@ -13,9 +13,9 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The nodes are left when the next stage begins, which waits for this as long as
-the setting release_grace says. A job that names none leaves its last ones. Its
-first node stays to its end.
+The job leaves the nodes when its next stage begins, which waits for this for up
+to the setting release_grace. A job that names none leaves its last ones. It
+keeps its first node to its end.
 
 Examples:
   rms free 7 n3 n4               job 7 will leave n3 and n4

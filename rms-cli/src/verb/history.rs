@@ -25,7 +25,7 @@ Examples:
   rms history                                the newest 20
   rms history --since -1d --state failed     what failed during the last day
   rms history --user ada --limit 0           all jobs of one user
-  rms history --sort=-cpu --limit 5          the five that computed longest
+  rms history --sort=-cpu --limit 5          the five with the most CPU time
   rms history 7 12-15                        these jobs
 Times: -1h (ago), 08:00, yesterday, 2026-11-20, 2026-11-20T08:00 (local time),
 2026-11-20T08:00+01:00")]
@@ -39,7 +39,7 @@ pub struct Args {
     /// Only your own jobs
     #[arg(long, conflicts_with = "user")]
     me: bool,
-    /// Only jobs that ended so: failed,timeout
+    /// Only jobs that ended in these states: failed,timeout
     #[arg(short, long, short_alias = 't', value_name = "STATES", value_delimiter = ',', value_parser = Outcome::WORDS)]
     state: Vec<String>,
     /// Only jobs that ended at or after this time
@@ -51,13 +51,13 @@ pub struct Args {
     /// Only jobs of these names
     #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
     name: Vec<String>,
-    /// Only jobs that were on these clusters, or asked for them
+    /// Only jobs that ran on these clusters, or requested them
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
-    /// Sort by these columns, with '-' the greatest first: -cpu,user
+    /// Sort by these columns, in descending order with '-': -cpu,user
     #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<RecordColumn>, allow_hyphen_values = true)]
     sort: Vec<(RecordColumn, Way)>,
-    /// At most so many; 0 for all [default: 20, in every form of the output]
+    /// Show at most this many; 0 for all [default: 20, in every form of the output]
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
 }

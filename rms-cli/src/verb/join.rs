@@ -14,8 +14,7 @@ use crate::table::Table;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 An admin makes the token: rms token create --role user --name $USER
-Who joins the same cluster again gets a new certificate, and the old one is
-revoked.
+Joining the same cluster again gives a new certificate and revokes the old one.
 
 Examples:
   rms join lmb1.abcd.….…@head:7117             into ~/.config/limber
@@ -25,10 +24,10 @@ Examples:
   rms join - < token.txt                   without leaving the token in the
                                            shell's history")]
 pub struct Args {
-    /// The token that 'rms token create' printed, or - to read it from the standard input
+    /// Token printed by 'rms token create', or - to read it from standard input
     #[arg(value_name = "TOKEN")]
     token: String,
-    /// Take the place of a certificate for another cluster, too
+    /// Replace the certificate even if it is for another cluster
     #[arg(long)]
     replace: bool,
 }

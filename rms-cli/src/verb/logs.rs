@@ -19,24 +19,24 @@ use crate::submission::DEFAULT_OUTPUT;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Output of 'rms run' is kept by the nodes for a while.
-That of 'rms submit' is in its file, which must be readable here.
+The nodes keep the output of 'rms run' for a while.
+The output of 'rms submit' is in its file, which must be readable here.
 
 Examples:
   rms logs 7                     what job 7 has written
   rms logs -f                    follow the newest job until it ends
   rms logs 7 -l                  label each line with its task
 
-Exit code 74: not all of the output is kept, or its node did not come back in
-time; what is missing is said.")]
+Exit code 74: some output is no longer kept, or its node did not come back in
+time; a message says what is missing.")]
 pub struct Args {
     /// The job: an id, or last
     #[arg(default_value = "last", value_name = "JOB")]
     job: String,
-    /// Go on until the job has ended
+    /// Keep printing until the job has ended
     #[arg(short, long)]
     follow: bool,
-    /// Put the task's number before each line
+    /// Label each line with the number of its task
     #[arg(short, long)]
     label: bool,
 }

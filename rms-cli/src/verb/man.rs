@@ -11,7 +11,7 @@ Examples:
   rms man /usr/local/share/man/man1
   man rms-submit")]
 pub struct Args {
-    /// Directory; it is made if it does not exist
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR")]
     pages: PathBuf,
 }

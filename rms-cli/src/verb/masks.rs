@@ -18,31 +18,32 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-CPUs have the numbers of their machine. Intended is what the server means a job
-or process to use, actual what the kernel lets it run on. A process follows if
-it takes up changes by itself (--malleable-threads); others are only moved.
+CPUs are numbered as on their machine. 'Intended' CPUs are those that the server
+assigns to a job or process, 'actual' ones those that the kernel lets it run on.
+A process 'follows' if it adapts to changes by itself (--malleable-threads);
+others are only moved.
 
 Examples:
   rms masks 7                          job 7 on all of its nodes
   rms masks a1                         all jobs of node a1
   rms masks 7 --set 2-3 --pid 4242     process 4242 of job 7 uses CPUs 2 and 3
   rms masks 7 --set 0 --task 3 --node a2
-  rms masks 7 --set all --pid 4242     all that the job has, as before
-What is set holds until the process ends, or the job loses these CPUs.")]
+  rms masks 7 --set all --pid 4242     all CPUs of the job, as before
+A mask that is set holds until the process ends, or the job loses these CPUs.")]
 pub struct Args {
     /// Which job (7, last), or which node
     #[arg(value_name = "JOB|NODE")]
     of: String,
-    /// Let one process of the job use these CPUs alone: 0-3,6, or 'all' that the job has
+    /// Restrict one process of the job to these CPUs: 0-3,6, or 'all' CPUs of the job
     #[arg(long, value_name = "CPUS", requires = "process", value_parser = cpus)]
     set: Option<Indices>,
-    /// The process of that number
+    /// Process with this pid
     #[arg(long, value_name = "PID", requires = "set", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
-    /// The first process of the task of that number
+    /// First process of the task with this number
     #[arg(long, value_name = "TASK", requires = "set", group = "process")]
     task: Option<u32>,
-    /// The node on which it runs, for jobs with several
+    /// Node on which it runs, for jobs with several nodes
     #[arg(long, value_name = "NODE", requires = "set")]
     node: Option<String>,
 }

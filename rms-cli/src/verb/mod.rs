@@ -43,7 +43,7 @@ mod update;
 mod view;
 mod wait;
 
-/// What `rms` can be told to do.
+/// The commands of `rms`.
 #[derive(Subcommand, Debug)]
 // Their flags are built when a verb is called, as those of all verbs would take half a millisecond at each start.
 #[command(defer = true)]
@@ -61,7 +61,7 @@ pub enum Verb {
     Queue(queue::Args),
     /// List nodes and their states
     Nodes(nodes::Args),
-    /// Show all about jobs
+    /// Show all details of jobs
     Show(show::Args),
     /// End jobs, or signal them
     Cancel(cancel::Args),
@@ -69,7 +69,7 @@ pub enum Verb {
     Hold(hold::Args),
     /// Let held jobs start
     Release(release::Args),
-    /// Announce the stages of an evolving job anew
+    /// Announce new stages of an evolving job
     Evolve(evolve::Args),
     /// Name the nodes that an evolving job frees next
     Free(free::Args),
@@ -85,11 +85,11 @@ pub enum Verb {
     Budget(budget::Args),
     /// Change the priority of waiting and running jobs
     Priority(priority::Args),
-    /// Change what was said of a job: its time, name, size, and more
+    /// Change the time, name, size and more of a job
     Update(update::Args),
     /// List jobs that have ended
     History(history::Args),
-    /// Explain why jobs wait, run where they run, or ended
+    /// Explain why jobs wait, run where they do, or ended
     Explain(explain::Args),
     /// Draw the occupation of the clusters over time
     View(view::Args),
@@ -99,19 +99,19 @@ pub enum Verb {
     Wait(wait::Args),
     /// Show the output of a job
     Logs(logs::Args),
-    /// Make and list join tokens and certificates
+    /// Create and list join tokens; list and revoke certificates
     Token(token::Args),
     /// Join a cluster as a user, with a token
     Join(join::Args),
-    /// Settings, nodes and the state of the server
+    /// Manage settings, nodes and the server
     Admin(admin::Args),
-    /// Experiments in virtual time: traces, policies, what-ifs
+    /// Simulate in virtual time: traces, policies, what-ifs
     Sim(sim::Args),
-    /// Print what makes a shell complete verbs and flags
+    /// Print a script that completes verbs and flags in a shell
     Completion(completion::Args),
     /// Write the man pages
     Man(man::Args),
-    /// Become a program in a session of its own; for 'rms up'
+    /// Execute a program in a session of its own; for 'rms up'
     #[command(hide = true)]
     Detach {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -27,9 +27,9 @@ use crate::terms::{self, Allowed};
 #[command(
     override_usage = "rms negotiate [JOB] <--grow COUNT | --shrink COUNT | …> [OPTIONS]",
     after_help = "\
-Inside of a job it asks for that job, with the credentials that the job was
-given; elsewhere name the job. It prints the nodes that came or went, once they
-can be used, or are free.
+Inside a job, it negotiates for that job, with the job's own credentials;
+elsewhere, name the job. It prints the nodes that were added or removed, once
+they can be used, or are free.
 
 Exit codes: 0 granted, 1 refused (the message says why; with --json error.kind
 is the reason)
@@ -40,22 +40,22 @@ Examples:
                                            four if possible, two would do; wait
                                            up to 5 minutes for them
   rms negotiate --grow 12 --accept-at-least 1 --sizes pow2
-                                           as many as make the whole a power of
+                                           as many as make the total a power of
                                            two
   rms negotiate --grow 2 --for 10m                  two nodes for ten minutes
   rms negotiate 7 --grow 4 -M b            four nodes of another cluster
   rms negotiate --shrink 2 --nodes a3,a4            give these back
-  rms negotiate --shrink-cores 6 --on a2   six cores of a2 fewer; its threads
+  rms negotiate --shrink-cores 6 --on a2   six fewer cores of a2; its threads
                                            are moved to the others
   rms negotiate --grow-cores 6 --accept-at-least 1
-                                           six more on each of its nodes, as far
-                                           as they have so many
-  rms negotiate --shrink-memory 8G         of each node 8 GiB less, which others
-                                           have at once where jobs share nodes
+                                           up to six more on each of its nodes,
+                                           as far as they have them
+  rms negotiate --shrink-memory 8G         8 GiB less on each node; where jobs
+                                           share nodes, others get it at once
   rms negotiate --grow-gpus a100:1 --on a2 --wait 5m
-                                           one GPU of that type more on a2
-  rms negotiate --grow-licences matlab:2   two licences of its cluster more
-  rms negotiate --extend 30m               thirty minutes of wall time more"
+                                           one more GPU of that type on a2
+  rms negotiate --grow-licences matlab:2   two more licences of its cluster
+  rms negotiate --extend 30m               thirty more minutes of wall time"
 )]
 pub struct Args {
     /// Which job: an id, or last; $RMS_JOB_ID if absent
@@ -63,28 +63,28 @@ pub struct Args {
     job: Option<String>,
     #[command(flatten)]
     change: Change,
-    /// On which of its nodes there are to be more or fewer cores, memory or devices: a3,a4 or a[3-4]; on all if absent
+    /// Nodes on which to change cores, memory or devices: a3,a4 or a[3-4]; all of the job's nodes if absent
     #[arg(long, value_name = "NODES", conflicts_with_all = ["grow", "shrink", "extend", "grow_licences", "shrink_licences"])]
     on: Option<String>,
-    /// Take a counter-offer of so much, or more, in the unit of what is asked for; all of it if absent
+    /// Accept a counter-offer of at least this much, in the unit of the request; of all of it if absent
     #[arg(long, value_name = "COUNT|SIZE|SPAN")]
     accept_at_least: Option<String>,
-    /// How many nodes of that cluster, or how much of a node, are of use in all: pow2, mult=4 or 2,4,8
+    /// Totals that are of use, of nodes of the cluster or of a node's resource: pow2, mult=4 or 2,4,8
     #[arg(long, value_name = "SIZES", value_parser = size_range::parse_sizes, conflicts_with = "extend")]
     sizes: Option<Sizes>,
-    /// The most to be paid for a node and hour
+    /// Maximum price per node and hour
     #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_negative_numbers = true)]
     price: Option<Price>,
-    /// For how long; until the job ends if absent
+    /// How long to keep the nodes; until the job ends if absent
     #[arg(long = "for", value_name = "SPAN", conflicts_with_all = NOT_NODES, conflicts_with = "shrink")]
     duration: Option<Span>,
     /// How long to wait for nodes that others hold
     #[arg(long, value_name = "SPAN", default_value = "0s")]
     wait: Span,
-    /// Of which cluster; of that of its first node, or of --nodes, if absent
+    /// Cluster of the nodes; that of the job's first node, or of --nodes, if absent
     #[arg(short = 'M', long, value_name = "NAME", conflicts_with = "extend")]
     cluster: Option<String>,
-    /// Which nodes to give back: a3,a4 or a[3-4]; the last ones if absent
+    /// Nodes to give back: a3,a4 or a[3-4]; the last ones if absent
     #[arg(long, value_name = "NODES", conflicts_with_all = NOT_NODES, conflicts_with = "grow")]
     nodes: Option<String>,
 }
@@ -93,43 +93,43 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[group(required = true, multiple = false)]
 struct Change {
-    /// So many nodes more
+    /// Get this many more nodes
     #[arg(long, value_name = "COUNT", value_parser = count)]
     grow: Option<u32>,
-    /// So many nodes fewer
+    /// Give back this many nodes
     #[arg(long, value_name = "COUNT", value_parser = count)]
     shrink: Option<u32>,
-    /// So many cores more on each node that it has
+    /// Get this many more cores on each of the job's nodes
     #[arg(long, value_name = "COUNT", value_parser = count)]
     grow_cores: Option<u32>,
-    /// So many cores fewer on each node
+    /// Give back this many cores on each node
     #[arg(long, value_name = "COUNT", value_parser = count)]
     shrink_cores: Option<u32>,
-    /// So much memory more on each node: 512M, 4G
+    /// Get this much more memory on each node: 512M, 4G
     #[arg(long, value_name = "SIZE")]
     grow_memory: Option<Memory>,
-    /// So much memory less on each node
+    /// Give back this much memory on each node
     #[arg(long, value_name = "SIZE")]
     shrink_memory: Option<Memory>,
-    /// So many GPUs more on each node: 2, or of one type a100:2
+    /// Get this many more GPUs on each node: 2, or of one type a100:2
     #[arg(long, value_name = "[TYPE:]COUNT")]
     grow_gpus: Option<Gpus>,
-    /// So many GPUs fewer on each node
+    /// Give back this many GPUs on each node
     #[arg(long, value_name = "[TYPE:]COUNT")]
     shrink_gpus: Option<Gpus>,
-    /// So many devices of a name more on each node: fpga:1, gpu:a100:2
+    /// Get this many more devices of a name on each node: fpga:1, gpu:a100:2
     #[arg(long, value_name = "NAME:COUNT")]
     grow_gres: Option<Gres>,
-    /// So many devices of a name fewer on each node
+    /// Give back this many devices of a name on each node
     #[arg(long, value_name = "NAME:COUNT")]
     shrink_gres: Option<Gres>,
-    /// So many licences of its cluster more: matlab:2
+    /// Get this many more licences of the job's cluster: matlab:2
     #[arg(long, alias = "grow-licenses", value_name = "NAME:COUNT")]
     grow_licences: Option<Licences>,
-    /// So many licences of its cluster fewer
+    /// Give back this many licences of the job's cluster
     #[arg(long, alias = "shrink-licenses", value_name = "NAME:COUNT")]
     shrink_licences: Option<Licences>,
-    /// So much more wall time: 30m, 1h30m
+    /// Get this much more wall time: 30m, 1h30m
     #[arg(long, value_name = "SPAN")]
     extend: Option<Span>,
 }

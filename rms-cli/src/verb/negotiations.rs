@@ -25,29 +25,28 @@ use crate::terms::{self, Allowed};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Without a job: a line for each negotiation that is open. With a job: all of its
-negotiations with every round, its terms and times.
+Without a job: a line for each open negotiation. With a job: all of its
+negotiations, with the terms and times of every round.
 
 Ids: r1 was opened by the server, a1 by or for the application.
 States: offered and countered (an answer is awaited), accepted, committing
-(nodes are made ready or left), ready;
-rejected, expired, withdrawn, failed
+(nodes are being prepared or left), ready; rejected, expired, withdrawn, failed
 
 Examples:
-  rms negotiations                   what is open
-  rms negotiations --all             those that are over, too, and those of the
-                                     100 jobs that ended last
-  rms negotiations --all --jobs 2000  of more of them
-  rms negotiations 7                 the story of job 7
+  rms negotiations                   open ones
+  rms negotiations --all             those that are over, too, also of the 100
+                                     jobs that ended last
+  rms negotiations --all --jobs 2000  also of the last 2000
+  rms negotiations 7                 all negotiations of job 7
   rms negotiations --json | jq '.negotiations[] | select(.state == \"offered\")'")]
 pub struct Args {
-    /// Only this job's, with every round: an id, or last
+    /// Show only those of this job, with every round: an id, or last
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// Those that are over, too, and those of jobs that have ended
+    /// Include negotiations that are over, and those of jobs that have ended
     #[arg(long)]
     all: bool,
-    /// Of how many of the jobs that ended last; 0 for all
+    /// Number of most recently ended jobs to include; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 100, requires = "all")]
     jobs: u32,
 }

@@ -22,18 +22,18 @@ use crate::table::{Table, plain};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  rms nodes                      all nodes, those that are alike on one line
+  rms nodes                      all nodes, identical ones on one line
   rms nodes 'a[1-4]'             some, each on a line of its own
   rms nodes --each               all, each on a line of its own
   rms nodes -M a                 those of one cluster
   rms nodes -t down,drained      those in these states
-  rms nodes --me                 those that your jobs have
+  rms nodes --me                 those of your jobs
   rms nodes --json
-Unenforced is what the kernel of a node does not keep jobs to: cpus, memory,
-devices; the log of its agent says why.
+'Unenforced' lists the limits that the kernel of a node does not enforce: cpus,
+memory, devices; the log of its agent says why.
 States: idle, busy, offered (kept for a running job that may have it), ghost
-(kept free for fairness), draining, drained, down, away (its agent is not heard
-of), lost")]
+(kept free for fairness), draining, drained, down, away (its agent does not
+respond), lost")]
 pub struct Args {
     /// Only these nodes: a1,a[2-4]
     #[arg(value_name = "NODES")]
@@ -41,7 +41,7 @@ pub struct Args {
     /// Only nodes of these clusters
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
-    /// Only nodes in these states; those that are offered are idle
+    /// Only nodes in these states; offered nodes count as idle
     #[arg(short = 't', long, short_alias = 's', value_name = "STATES", value_delimiter = ',', value_parser = node_states())]
     state: Vec<NodeState>,
     /// Only nodes that jobs of these users have
@@ -50,13 +50,13 @@ pub struct Args {
     /// Only nodes that your own jobs have
     #[arg(long, conflicts_with = "user")]
     me: bool,
-    /// Sort by these columns, with '-' the greatest first: state,-memory
+    /// Sort by these columns, in descending order with '-': state,-memory
     #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<NodeColumn>, allow_hyphen_values = true)]
     sort: Vec<(NodeColumn, Way)>,
-    /// At most so many; 0 for all
+    /// Show at most this many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     limit: u32,
-    /// One line for each node
+    /// Print one line for each node
     #[arg(long)]
     each: bool,
 }

@@ -17,11 +17,12 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-For each size it shows the cluster where it would end first if it were submitted
-now, behind all that waits; a * marks the best, which is what 'rms submit' with
-the same flags would choose. Features and memory of nodes are not looked at.
-Where jobs share nodes, it is about whole nodes, as with 'submit --exclusive';
-'rms submit --test-only' says when a part of them would be free.
+For each size, it shows the cluster where the job would end first if it were
+submitted now, behind all waiting jobs; a * marks the best one, which is what
+'rms submit' with the same flags would choose. Features and memory of nodes are
+ignored. Where jobs share nodes, it plans whole nodes, as with
+'submit --exclusive'; 'rms submit --test-only' says when a part of them would be
+free.
 
 With --amdahl or --downey, --time is the time on one node, or on as many as
 --time-on says.
@@ -39,15 +40,15 @@ pub struct Args {
     /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more)
     #[arg(short = 'N', long, value_name = "COUNT", required_unless_present_any = ["table", "shapes"])]
     nodes: Option<NodeCount>,
-    /// Wall time of every size, or with a model that on one node: 90s, 1h30m, 30 (minutes), HH:MM:SS
+    /// Wall time of every size, or, with a model, on one node: 90s, 1h30m, 30 (minutes), HH:MM:SS
     #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall, required_unless_present_any = ["table", "shapes"])]
     time: Option<Span>,
-    /// Sizes with a wall time each: 2x1h,4x35m; instead of -N and -t
+    /// Sizes, each with its wall time: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time"])]
     shapes: Option<Shapes>,
     #[command(flatten)]
     model: ModelOptions,
-    /// Clusters that may be used: a,b; any if absent
+    /// Clusters that the job may use: a,b; any if absent
     #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
 }

@@ -11,14 +11,14 @@ use crate::select;
 #[command(after_help = "\
 Examples:
   rms priority 7 -10             let others go before job 7
-  rms priority 7 0               as every job begins
-  rms priority 3,5-9 5           before all with less; an administrator may
+  rms priority 7 0               the initial value of every job
+  rms priority 3,5-9 5           before all with less; for administrators
   rms priority all -1            all of your jobs")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
-    /// The higher, the sooner; only an administrator may go above 0
+    /// Priority, higher goes first; only an administrator may set it above 0
     #[arg(required = true, value_name = "N", allow_negative_numbers = true, value_parser = job_options::priority)]
     priority: i32,
 }

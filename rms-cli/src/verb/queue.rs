@@ -33,16 +33,16 @@ Examples:
   rms queue                      everything in the system
   rms queue --user ada           one user's jobs
   rms queue --me                 your own
-  rms queue -t waiting --limit 20    the next 20 that wait
+  rms queue -t waiting --limit 20    the next 20 waiting jobs
   rms queue --sort=-priority,submitted
-  rms queue -w                   anew each second, until Ctrl-C
-  rms queue --watch=10s          each 10 seconds
+  rms queue -w                   refresh each second, until Ctrl-C
+  rms queue --watch=10s          refresh every 10 seconds
   rms queue --json | jq '.jobs[] | select(.state == \"waiting\") | .job'
-Without --sort, those that run stand first, then the queue in its order;
---sort start is the order in which they would start.
+Without --sort, running jobs come first, then the queue in its order;
+--sort start sorts by the start, as estimated for waiting jobs.
 Times: -1h (ago), 08:00, yesterday, 2026-11-20, 2026-11-20T08:00 (local time)")]
 pub struct Args {
-    /// Ask again and redraw the list, each second if no other span is given, until Ctrl-C
+    /// Refresh the list until Ctrl-C, each second if no other span is given
     #[arg(short, long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     watch: Option<Span>,
     #[command(flatten)]

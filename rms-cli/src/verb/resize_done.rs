@@ -12,25 +12,25 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A job that was told of a change by a signal or a command says so when it is done
-with it. Nodes that it was asked to leave are taken then; without it, once the
-grace time is over, together with whatever still runs there.
+A job that is notified of changes by a signal or a command reports here that it
+has adapted. Nodes that it was asked to leave are taken then; without a report,
+they are taken after the grace time, and whatever still runs there is ended.
 
-The generation counts the changes: inside of a job it is the one for which the
+The generation counts the changes. Inside a job, it is the one for which the
 command was executed, else the newest in the file that RMS_GENERATION_FILE
-names. A script that read it before it looked at its nodes says which it has
-seen.
+names. A script that reads its nodes later than the generation should name the
+generation that it has read.
 
 Examples:
-  rms resize-done                               inside of the job
+  rms resize-done                               inside the job
   rms resize-done --generation $generation
-                                           the generation that was read before
+                                           the generation read before the nodes
   rms resize-done 7 --generation 3              from outside")]
 pub struct Args {
-    /// Which job; $RMS_JOB_ID if absent
+    /// Job; $RMS_JOB_ID if absent
     #[arg(value_name = "JOB")]
     job: Option<String>,
-    /// To which generation of its nodes it has adapted itself
+    /// Generation of its nodes that the job has adapted to
     #[arg(long, value_name = "NUMBER")]
     generation: Option<u32>,
 }

@@ -34,16 +34,16 @@ use crate::verb::queue;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The output of all tasks comes here as it is written, even if the server is
-restarted meanwhile. The standard input goes to task 0 unless it is a terminal.
+The output of all tasks is printed here as it is written, even if the server is
+restarted meanwhile. Standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
-kills it, and a third waits for its end no longer. TERM, HUP, USR1 and USR2 go
-to its tasks.
+kills it, and a third stops waiting for its end. TERM, HUP, USR1 and USR2 are
+forwarded to its tasks.
 
-Inside a job this is a step of it: tasks on the job's own nodes, all of them or
-those that -N, -n, -c, -w and --tasks-per-node ask for. It waits for no other
-job; several steps may run side by side. Ctrl-C, TERM and -t end the step, and
-not the job. --new-job makes a job of its own, as outside.
+Inside a job, this starts a step of it: tasks on the job's own nodes, all of
+them or those that -N, -n, -c, -w and --tasks-per-node ask for. It waits for no
+other job; several steps may run side by side. Ctrl-C, TERM and -t end the step,
+not the job. --new-job starts a job of its own, as outside.
 
 Examples:
   rms run hostname                         one task on one node
@@ -57,7 +57,7 @@ Examples:
 
 Exit codes:
   the highest of the tasks' codes; 128 + signal if a signal ended one
-  74   the job ended with 0, but not all of its output came: an agent did not
+  74   the job ended with 0, but some output is missing: an agent did not
        come back within node_lost_after, or its disk was full or damaged
   143  it was cancelled, or its wall time was over
   130  it was ended by Ctrl-C
@@ -67,22 +67,22 @@ Exit codes:
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,
-    /// Put the task's number before each line
+    /// Label each line with the number of its task
     #[arg(short, long, help_heading = "What runs")]
     label: bool,
-    /// Pass on the standard input even if it is a terminal
+    /// Forward standard input even if it is a terminal
     #[arg(long, conflicts_with = "no_stdin", help_heading = "What runs")]
     stdin: bool,
-    /// Give the tasks no standard input
+    /// Do not give the tasks standard input
     #[arg(long, help_heading = "What runs")]
     no_stdin: bool,
-    /// Inside a job: make a job of its own, and no step
+    /// Inside a job: start a job of its own instead of a step
     #[arg(long, help_heading = "Inside a job")]
     new_job: bool,
-    /// Inside a job: on these of its nodes, n1,n[3-4]
+    /// Inside a job: run on these of its nodes, n1,n[3-4]
     #[arg(short = 'w', long, value_name = "NODES", help_heading = "Inside a job")]
     nodelist: Option<String>,
-    /// Say only when it would start; run nothing
+    /// Only say when it would start; run nothing
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
     /// The program and its arguments

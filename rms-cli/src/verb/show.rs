@@ -31,12 +31,12 @@ Examples:
   rms show 7                     one job, running or ended
   rms show last --script         with its script
   rms show 3,5-9 --json
-  rms show --me -t waiting       your jobs that wait
-Of jobs that have ended, only those that are named by their ids are shown.")]
+  rms show --me -t waiting       your waiting jobs
+Jobs that have ended are shown only if they are named by their ids.")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     ///
-    /// Without any, and without flags that select some, your last one
+    /// Without any, and without flags that select jobs, your last one
     #[arg(value_name = "JOBS", allow_negative_numbers = true, conflicts_with = "JobFlags")]
     jobs: Vec<String>,
     #[command(flatten)]

@@ -15,46 +15,46 @@ use crate::workers;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A script runs once, on the first of its nodes; inside, 'mpirun' and RMS_HOSTFILE
+A script runs once, on the job's first node; inside, 'mpirun' and RMS_HOSTFILE
 reach the others.
 
-It may hold its flags itself, before the first command:
+It may contain its flags, before the first command:
   #!/bin/sh
   #RMS -N 2 -t 10m -J nbody
   mpirun ./nbody
-The command line wins over #RMS lines, and those win over #SBATCH lines.
+The command line overrides #RMS lines, and those override #SBATCH lines.
 
 Examples:
   rms submit -N 4 -t 1h job.sh             four nodes for an hour
-  rms submit job.sh --input data.bin       what follows the script are its
-                                           arguments
+  rms submit job.sh --input data.bin       everything after the script is an
+                                           argument of it
   rms submit --wrap 'sleep 10; hostname'   a command line instead of a script
-  generate | rms submit -N 2               a script from the standard input
+  generate | rms submit -N 2               a script from standard input
   rms submit --shapes 2x1h,4x35m job.sh    two sizes; the one that ends first is
-                                           started
+                                           chosen
   rms submit -N 1-64 --amdahl 0.95 -t 20h job.sh
                                            20 hours on one node; the size that
-                                           ends first is started
+                                           ends first is chosen
   rms submit --profile 2x10m,8x1h job.sh   two nodes for ten minutes, then eight
   rms submit -N a:2,b:2 job.sh             nodes on two clusters at once
   rms submit --malleable 2-64 --workers ./worker queue/
                                            a worker on each node, on more or
-                                           fewer nodes as there are idle ones
+                                           fewer nodes, as nodes become idle
   rms submit --malleable 2-8:pow2 --on-resize signal:USR1 job.sh
                                            job.sh is told when its nodes change,
-                                           and says 'rms resize-done'
+                                           and calls 'rms resize-done'
   rms submit --test-only -N 8 job.sh       when would it start?
   job=$(rms submit -q job.sh)              the bare id")]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,
-    /// Say only when it would start; submit nothing
+    /// Only say when it would start; submit nothing
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
-    /// A command line to run instead of a script
+    /// Command line to run instead of a script
     #[arg(long, value_name = "COMMAND", conflicts_with = "script", help_heading = "What runs")]
     wrap: Option<String>,
-    /// The script, or - for the standard input; the standard input if absent and no terminal
+    /// Script, or - for standard input; standard input if absent, unless it is a terminal
     #[arg(value_name = "SCRIPT", help_heading = "What runs")]
     script: Option<String>,
     /// Arguments of the script

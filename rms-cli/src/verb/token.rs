@@ -40,43 +40,43 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum TokenVerb {
-    /// Make a token that gives one certificate to whoever shows it first
+    /// Create a token that gives one certificate to whoever presents it first
     Create {
-        /// What it makes of its holder
+        /// Role of its holder
         #[arg(long, value_name = "agent|user|admin")]
         role: Role,
-        /// The user or node; an agent's token without one takes the name that the node asks for
+        /// Name of the user or node; without one, an agent's token takes the name that the node asks for
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// For agents: the cluster to join
+        /// Cluster to join, for agents
         #[arg(long, value_name = "NAME")]
         cluster: Option<String>,
-        /// How long it can be used
+        /// How long the token is valid
         #[arg(long, value_name = "SPAN", default_value = "10m")]
         ttl: Span,
-        /// The server's address to put into the token, if others reach it by another one than we do
+        /// Address of the server to put into the token, if others reach it at another one than you do
         #[arg(long, value_name = "HOST:PORT")]
         address: Option<String>,
     },
     /// List tokens
     List,
-    /// Make a token useless
+    /// Revoke a token
     Revoke {
-        /// The token's id, as 'rms token list' shows it
+        /// Id of the token, as 'rms token list' shows it
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// List the certificates that are out
+    /// List issued certificates
     Certificates,
-    /// Refuse certificates from now on; live links that use them are closed
+    /// Refuse certificates from now on, and close connections that use them
     RevokeCertificate {
-        /// A serial, or an identity like user/ada for all of its certificates
+        /// Serial, or an identity like user/ada for all of its certificates
         #[arg(value_name = "SERIAL|ROLE/NAME")]
         which: String,
         /// Cancel the jobs of a user who has no other certificate
         #[arg(long, conflicts_with = "keep_jobs")]
         cancel_jobs: bool,
-        /// Let the jobs of a user who has no other certificate go on
+        /// Keep the jobs of a user who has no other certificate
         #[arg(long)]
         keep_jobs: bool,
     },

@@ -17,8 +17,8 @@ use crate::table::Table;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 A server and node agents run in the background as this user, over loopback, with
-real certificates. Where a cluster was up already, what is missing of it is
-started again with its data.
+real certificates. If the cluster exists already, those of its processes that do
+not run are started again with their data.
 
 Examples:
   rms up                                 one cluster 'a' of four nodes a1 to a4
@@ -35,10 +35,10 @@ pub struct Args {
     /// Clusters by name and number of nodes: a:4,b:8
     #[arg(long, value_name = "LIST")]
     clusters: Option<Layout>,
-    /// What each node is made of, as hwloc writes it; as this machine if absent
+    /// Topology of each node, in hwloc's synthetic notation; that of this machine if absent
     #[arg(long, value_name = "TEXT")]
     topology: Option<String>,
-    /// The address of this machine to listen on; 127.0.0.1 if absent, where each node has an address of its own
+    /// Address of this machine to listen on; 127.0.0.1 if absent, where each node has an address of its own
     #[arg(long, value_name = "IP")]
     listen: Option<IpAddr>,
 }

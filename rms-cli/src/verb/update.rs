@@ -25,7 +25,7 @@ use crate::submission;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  rms update 7 time=+1h name=x account=y   all of it, or nothing
+  rms update 7 time=+1h name=x account=y   all changes, or none
   rms update 7 nodes=4 tasks=16            while it waits
   rms update 7 hold=no begin=now
   rms update 7 malleable=2-8 on-resize=signal:USR1
@@ -37,15 +37,15 @@ share, min-cpus-per-node, cores-per-package, spread, hint, hold, requeue,
 begin, chdir, output, error, input, export, profile, expand, compact, open,
 malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
 'rms submit' takes them; 'compact=yes' stands for a flag without a value.
-'gpus=' and its like take the place of all GPUs, 'gres=none' of all devices.
-'clusters=' and 'constraint=' allow any; 'malleable=' and 'profile=' end
-changes of its size while it runs; 'export' is in place of the whole
-environment. Words of scontrol (TimeLimit, JobName) are read.")]
+'gpus=' and the like replace all GPUs, 'gres=none' all devices. 'clusters=' and
+'constraint=' allow any; 'malleable=' and 'profile=' end changes of its size
+while it runs; 'export' replaces the whole environment. Keywords of scontrol
+(TimeLimit, JobName) are accepted.")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(value_name = "JOBS")]
     jobs: String,
-    /// What is to be changed: KEY=VALUE; a time may be +1h or -10m
+    /// Changes: KEY=VALUE; a time may be +1h or -10m
     #[arg(required = true, value_name = "KEY=VALUE")]
     changes: Vec<String>,
 }

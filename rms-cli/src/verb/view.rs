@@ -24,18 +24,17 @@ use crate::view::svg;
 Examples:
   rms view                       the present and the planned future, in the
                                  terminal
-  rms view --job 7               as waiting job 7 sees it: what stands in its
-                                 way
+  rms view --job 7               as waiting job 7 sees it: what delays it
   rms view --svg view.svg        as a picture
   rms view --span 2h -M a        the next two hours of cluster a")]
 pub struct Args {
-    /// As this waiting job sees it
+    /// Show the view of this waiting job
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// Write an SVG picture to this file (- for standard output)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// How far to look ahead; until the last known end if absent
+    /// Time to look ahead; until the last known end if absent
     #[arg(long, value_name = "SPAN")]
     span: Option<Span>,
     /// Only these clusters

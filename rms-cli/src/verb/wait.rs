@@ -30,13 +30,12 @@ Exit codes:
   143  a job was cancelled, or its wall time was over
   124  the timeout ran out
   125  the system failed, not a job: a node was lost, a job could not be
-       started,
-       there is no such job, or no server answers")]
+       started, there is no such job, or no server answers")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(default_value = "last", value_name = "JOBS", allow_negative_numbers = true)]
     jobs: Vec<String>,
-    /// Give up after so long; the jobs go on
+    /// Give up after this time; the jobs go on
     #[arg(long, value_name = "SPAN")]
     timeout: Option<Span>,
 }

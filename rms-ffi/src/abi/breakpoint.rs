@@ -10,9 +10,9 @@ use crate::sessions;
 use negotiation::Direction;
 
 /// For programs that have declared limits with automatic set: call it where the program can be changed. It never
-/// waits. RMS_OK: there is something to do, see rms_change; do it, and call it again. RMS_NOTHING: go on. RMS_ESTATE:
-/// rms_release_done() is due, after every RMS_SHRINK, also one with is_done set; until then every call says so, and the
-/// program is not changed any more. RMS_EENDED: the session is over.
+/// blocks. RMS_OK: there is a change to make, see rms_change; make it, and call again. RMS_NOTHING: go on. RMS_ESTATE:
+/// rms_release_done() is due, after every RMS_SHRINK, even with is_done set; until then every call returns this, and
+/// the program is not changed further. RMS_EENDED: the session is over.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> c_int {
     guard(|| {
@@ -42,9 +42,9 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
     })
 }
 
-/// The application has left the nodes that rms_breakpoint() told it to leave, or goes on without those that are gone
-/// already (is_done). It follows every RMS_SHRINK, before the next rms_breakpoint(). What still runs on nodes that are left
-/// is killed after the grace of the RMS.
+/// Confirms that the application has left the nodes that rms_breakpoint() told it to leave, or continues without those
+/// that are already gone (is_done). Call it after every RMS_SHRINK, before the next rms_breakpoint(). What still runs
+/// on nodes that were left is killed after the RMS's grace time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release_done(session: *mut Session) -> c_int {
     guard(|| {

@@ -13,18 +13,18 @@ use crate::mailbox::Taken;
 use crate::sessions;
 use crate::told::{self, Telling};
 
-/// A descriptor that is readable while an event waits, for poll(), select() or an event loop. Only look whether
-/// it is readable, do not read from it; rms_close() closes it. Negative: an error.
+/// Returns a file descriptor that is readable while an event is pending, for poll(), select() or an event loop. Only
+/// check whether it is readable, do not read from it; rms_close() closes it. Negative: an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_fd(session: *mut Session) -> c_int {
     guard(|| Ok(sessions::find(session.addr())?.mailbox().fd()))
 }
 
-/// The next event, for which it waits so many milliseconds; 0: not at all; negative: as long as it takes.
-/// RMS_NOTHING: none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events
-/// that nobody asks for are laid over each other, so that few wait: only the oldest one stays as it was when it came, or,
-/// with automatic set, the last 64. What is so now say rms_nodes(), rms_generation() and rms_until(). An offer that has run out before it was read is not told,
-/// only that it is over.
+/// Gets the next event, waiting for up to this many milliseconds; 0: not at all; negative: without limit. RMS_NOTHING:
+/// none came. After the last one: RMS_EENDED. Each event goes to one of the threads that ask. Events that are not
+/// fetched are merged, so that only few are pending: only the oldest stays as it was when it came, or, with automatic
+/// set, the last 64. The current state is returned by rms_nodes(), rms_generation() and rms_until(). An offer that
+/// expired before it was read is not delivered, only that it is over.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event: *mut Event) -> c_int {
     guard(|| {
@@ -48,8 +48,8 @@ pub extern "C" fn rms_next_event(session: *mut Session, timeout_ms: c_int, event
     })
 }
 
-/// Calls a function for each event from now on, in a thread of the library, one after the other; those that wait come
-/// first. NULL takes it away, and returns when it is not running any more. Not from the callback itself.
+/// Calls a function for each event from now on, in a thread of the library, one event at a time; pending events come
+/// first. NULL removes it, and returns once it is no longer running. Must not be called from the callback itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_on_event(session: *mut Session, callback: EventCallback, user: *mut c_void) -> c_int {
     guard(|| {

@@ -9,8 +9,8 @@ use crate::layout::{Limits, RMS_OK, Session, Terms};
 use crate::number;
 use crate::sessions;
 
-/// Tells the RMS between which sizes it may change the application from now on, in the place of the submission's
-/// limits.
+/// Declares the sizes between which the RMS may change the application from now on, instead of the limits of the
+/// submission.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c_int {
     guard(|| {
@@ -20,9 +20,9 @@ pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c
     })
 }
 
-/// Opens a negotiation: asks for nodes or time, or offers nodes back. What comes of it are events with this id;
-/// in each direction one can be open, of the program's or of the RMS's: either one that grows (RMS_GROW, RMS_EXTEND,
-/// RMS_MORE_...) and one that shrinks. Returns when the request is on its way, not when it is answered.
+/// Opens a negotiation: asks for nodes or time, or offers nodes back. Its progress is reported by events with this id;
+/// in each direction one can be open, opened by the program or by the RMS: one that grows (RMS_GROW, RMS_EXTEND,
+/// RMS_MORE_...) and one that shrinks. Returns when the request is sent, not when it is answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
     guard(|| {
@@ -35,8 +35,7 @@ pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u
     })
 }
 
-/// Agrees to what the RMS has proposed in this negotiation. It has agreed when RMS_EVENT_AGREED, or a later
-/// event, says so.
+/// Accepts the RMS's proposal in this negotiation. It is agreed only when RMS_EVENT_AGREED, or a later event, says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
     guard(|| {
@@ -46,7 +45,8 @@ pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// Answers a proposal of the RMS with another one. It must not be worse for the RMS than the last own one.
+/// Answers a proposal of the RMS with a counter-proposal. It must not be worse for the RMS than the application's
+/// previous one.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_counter(session: *mut Session, id: u64, terms: *const Terms) -> c_int {
     guard(|| {
@@ -57,7 +57,7 @@ pub extern "C" fn rms_counter(session: *mut Session, id: u64, terms: *const Term
     })
 }
 
-/// Says no to what the RMS has proposed in this negotiation, which ends it.
+/// Rejects the RMS's proposal in this negotiation, which ends it.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_reject(session: *mut Session, id: u64) -> c_int {
     guard(|| {
@@ -67,8 +67,8 @@ pub extern "C" fn rms_reject(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// Takes an own proposal back, or leaves the negotiation. If it was agreed at the same time, it goes on: the next
-/// event of this id tells.
+/// Withdraws the application's own proposal, or leaves the negotiation. If it was agreed at the same time, it goes on,
+/// as the next event with this id tells.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     guard(|| {
@@ -78,11 +78,11 @@ pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// At a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is about to; as many
-/// as agreed, without the job's first node, which stays. NULL and 0: those that were agreed by name, or else its last
-/// ones. What still runs there after the grace of the RMS is killed. RMS_EVENT_READY says that they are gone. With the
-/// id 0, after RMS_EVENT_STAGE_ENDS: the nodes that are left when the next stage begins; until then they are the
-/// application's. Without a profile, the id 0 is no negotiation.
+/// Releases nodes at a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is
+/// about to; as many as agreed, without the job's first node, which stays. NULL and 0: the nodes that were agreed by
+/// name, or else its last ones. What still runs there after the RMS's grace time is killed. RMS_EVENT_READY reports
+/// that they are gone. With id 0, after RMS_EVENT_STAGE_ENDS: the nodes to leave when the next stage begins; until then
+/// the application keeps them. Without a profile, id 0 is not a negotiation.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release(session: *mut Session, id: u64, nodes: *const *const c_char, n_nodes: usize) -> c_int {
     guard(|| {

@@ -11,10 +11,10 @@ use crate::guard::guard;
 use crate::layout::{Node, Options, RMS_NAME_SIZE, RMS_NOTHING, RMS_OK, Session, Stage};
 use crate::sessions;
 
-/// Connects to the RMS for the job that this process belongs to, as its environment says. From now on this
-/// session speaks for the job; an older one, of whatever process, gets RMS_EVENT_REPLACED. Options may be NULL.
-/// One process of the job does this, for example rank 0. After it, the process may still fork, but its children
-/// may only exec or _exit.
+/// Connects to the RMS for the job of this process, which its environment names. From now on this session negotiates
+/// for the job; an older session, of any process, gets RMS_EVENT_REPLACED. Options may be NULL. Call it in one process
+/// of the job, for example rank 0. That process may still fork afterwards, but its children may only call exec or
+/// _exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_connect(options: *const Options, session: *mut *mut Session) -> c_int {
     guard(|| {
@@ -26,8 +26,8 @@ pub extern "C" fn rms_connect(options: *const Options, session: *mut *mut Sessio
     })
 }
 
-/// Ends a session; the job goes on with the nodes that it holds. Calls of other threads in this session return
-/// RMS_ESESSION, and so does every later one. Not from its own callback.
+/// Closes a session; the job keeps running with the nodes that it holds. Calls of other threads in this session return
+/// RMS_ESESSION, and so does every later call. Must not be called from its own callback.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_close(session: *mut Session) -> c_int {
     guard(|| {
@@ -36,7 +36,8 @@ pub extern "C" fn rms_close(session: *mut Session) -> c_int {
     })
 }
 
-/// Counts the changes of the application's nodes, from 1; the file $RMS_GENERATION_FILE says the same.
+/// Gets the number of changes of the application's nodes, from 1; the file $RMS_GENERATION_FILE contains the same
+/// number.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_generation(session: *mut Session, generation: *mut u32) -> c_int {
     guard(|| {
@@ -46,7 +47,7 @@ pub extern "C" fn rms_generation(session: *mut Session, generation: *mut u32) ->
     })
 }
 
-/// When the application is ended, in milliseconds since 1970 by the RMS's clock.
+/// Gets the time when the application is ended, in milliseconds since 1970 by the RMS's clock.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_until(session: *mut Session, until_ms: *mut i64) -> c_int {
     guard(|| {
@@ -56,7 +57,7 @@ pub extern "C" fn rms_until(session: *mut Session, until_ms: *mut i64) -> c_int 
     })
 }
 
-/// Where a job with a profile is, and what comes when. RMS_NOTHING: the job has no profile.
+/// Gets the current and the next stage of a job with a profile. RMS_NOTHING: the job has no profile.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_next_stage(session: *mut Session, stage: *mut Stage) -> c_int {
     guard(|| {
@@ -78,9 +79,10 @@ pub extern "C" fn rms_next_stage(session: *mut Session, stage: *mut Stage) -> c_
     })
 }
 
-/// The nodes of the application, node 0 first. Fills up to capacity elements, of which the first must have its size
-/// set; all get it. Those that were agreed and are not ready yet are among them, with is_coming set. n_nodes becomes the number of nodes. If there are more than fit, returns RMS_ESPACE and fills
-/// nothing; NULL and 0 ask for the number alone, and return RMS_OK.
+/// Gets the nodes of the application, node 0 first. Fills up to capacity elements; the first must have its size set,
+/// which is copied to all. Nodes that are agreed but not ready yet are included, with is_coming set. n_nodes is set to
+/// the number of nodes. If more than capacity, returns RMS_ESPACE and fills nothing; with NULL and 0, only gets the
+/// number, and returns RMS_OK.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: usize, n_nodes: *mut usize) -> c_int {
     guard(|| {
@@ -111,9 +113,9 @@ pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: u
     })
 }
 
-/// Writes the nodes that the application can use, as mpirun reads them: one line each, "name slots=cpus". Those that it
-/// is leaving, and those that are not ready yet, are not among them. The path may be NULL: then it is $RMS_HOSTFILE. Written under another name and renamed, so
-/// readers never see half of it.
+/// Writes the nodes that the application can use to a hostfile for mpirun: one line each, "name slots=cpus". Nodes that
+/// it is leaving, and nodes that are not ready yet, are left out. If the path is NULL, it is $RMS_HOSTFILE. The file is
+/// replaced by renaming, so readers never see a part of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char) -> c_int {
     guard(|| {

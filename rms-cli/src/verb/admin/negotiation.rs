@@ -16,15 +16,15 @@ use crate::table::Table;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum NegotiationVerb {
-    /// End it without a result; what was agreed already stays agreed
+    /// End it without a result; earlier agreements stand
     Withdraw(Which),
-    /// Take the nodes that a job was asked to leave now, with whatever runs there
+    /// Take at once the nodes that a job was asked to leave, and end whatever runs there
     Force(Which),
 }
 
 #[derive(clap::Args, Debug)]
 pub struct Which {
-    /// The job
+    /// Job of the negotiation
     #[arg(value_name = "JOB")]
     job: String,
     /// Its negotiation, as 'rms negotiations' lists it: r1 or a2

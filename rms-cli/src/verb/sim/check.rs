@@ -19,9 +19,9 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-No core may be given twice at one instant, nor more memory than a node has; no
-job may start before its submit, end before its start, or run twice at one time.
-Exit status 1: the first thing that is wrong is told with its lines.
+No core may be allocated twice at one instant, nor more memory than a node has;
+no job may start before its submission, end before its start, or run twice at
+one time. Exit status 1: the first error is printed with its lines.
 
 Examples:
   rms sim swf trace.swf --nodes 64 --cores-per-node 16 --allocation cores \\
@@ -29,16 +29,16 @@ Examples:
   rms sim check ran.jsonl --nodes 64 --cores-per-node 16
   rms sim check ran.jsonl --memory-per-node 64G --json")]
 pub struct Args {
-    /// File with one JSON object a line, as rms sim swf --schedule writes it
+    /// File with one JSON object per line, as written by rms sim swf --schedule
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Nodes of the cluster; else any number is right
+    /// Nodes of the cluster; unlimited if absent
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
-    /// Cores of a node; else any number is right
+    /// Cores of a node; unlimited if absent
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX) + 1))]
     cores_per_node: Option<u32>,
-    /// Memory of a node, as 64G; else memory is not checked
+    /// Memory of a node, as 64G; not checked if absent
     #[arg(long, value_name = "SIZE")]
     memory_per_node: Option<Memory>,
 }

@@ -21,13 +21,13 @@ use crate::table::Table;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Without a trace: jobs like the N-body applications of paper 002 on 16 nodes. A
-malleable job can do with a quarter of the nodes that it asked for and has a use
-for four times as many; its speed follows Amdahl's law (95.0 to 99.9 %
-parallel), its wall time allows for its least size, and at each change it
-pauses. All else is the server's: it starts malleable jobs with what is free,
-offers them what is idle and asks them for what the first waiting job lacks.
-Each seed makes other jobs malleable (and, without a trace, other jobs); what is
-compared differs in nothing else.
+malleable job can run on a quarter of the nodes that it asked for and can use
+four times as many; its speed follows Amdahl's law (95.0 to 99.9 % parallel),
+its wall time allows for its minimum size, and it pauses at each change. All
+else is up to the server: it starts malleable jobs with the nodes that are free,
+offers them idle nodes, and asks them for those that the first waiting job
+lacks. Each seed makes other jobs malleable (and, without a trace, draws other
+jobs); the runs that are compared differ in nothing else.
 
 Examples:
   rms sim gain --seeds 10 --svg gain.svg
@@ -42,28 +42,28 @@ pub struct Args {
     nodes: Option<u32>,
     #[command(flatten)]
     cleaning: CleaningArgs,
-    /// Runs of each part
+    /// Runs for each percentage of malleable jobs
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Where chance begins; the same seed gives the same numbers
+    /// Random seed; the same seed gives the same numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Percents of malleable jobs; the first is what the others are compared with
+    /// Percentages of malleable jobs; the others are compared with the first
     #[arg(long, value_name = "LIST", default_value = "0,20,50,100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     parts: Vec<u32>,
-    /// How long a job does nothing at each change of its nodes, as 10s
+    /// How long a job pauses at each change of its nodes, as 10s
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     pause: Span,
-    /// Let malleable jobs choose the size to start with, and leave them at it: a part of the gain is that
+    /// Let malleable jobs choose only the size to start with, to show how much of the gain comes from that
     #[arg(long)]
     only_at_start: bool,
-    /// Who may start before whom
+    /// Scheduling policy
     #[arg(long, value_name = "POLICY", default_value = "easy")]
     policy: Policy,
-    /// How many waiting jobs a pass considers; 0 means all
+    /// Number of waiting jobs that a pass considers; 0 means all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     depth: u32,
-    /// Draw it
+    /// Draw the gain to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -33,16 +33,16 @@ Examples:
                                            submitted at once
   rms sim swf trace.swf.gz --nodes 128     a trace through the scheduler of the
                                            server
-  rms sim check ran.jsonl                  whether a schedule that was written
-                                           could have run
+  rms sim check ran.jsonl                  check that a schedule file could have
+                                           run
   rms sim replay /var/lib/limber/server --set policy=easy
   rms sim tune /var/lib/limber/server      which fair_start and resched_timer
-                                           suit one's own jobs
+                                           suit this server's jobs
   rms sim views --quick                    launchers that select resources from
                                            views
-  rms sim gain --seeds 5                   jobs that let themselves be made
-                                           larger and smaller
-  rms sim sd --cirne w1                    jobs that begin on cores that
+  rms sim gain --seeds 5                   jobs that can be made larger and
+                                           smaller
+  rms sim sd --cirne w1                    jobs that start on cores that
                                            running jobs lend"
 )]
 pub struct Args {
@@ -56,15 +56,15 @@ enum SimVerb {
     Offline(offline::Args),
     /// Run a trace in the Standard Workload Format through the server's scheduler
     Swf(swf::Args),
-    /// Check a schedule file: nothing of a node is given twice at one instant
+    /// Check a schedule file: no core is allocated twice at one instant
     Check(check::Args),
-    /// Run a server's own past again, under other settings
+    /// Replay a server's own past, under other settings
     Replay(replay::Args),
-    /// Sweep fair_start and resched_timer, and recommend
+    /// Sweep fair_start and resched_timer, and recommend values
     Tune(Box<tune::Args>),
     /// Compare launchers that select resources themselves with a server that is given all sizes
     Views(views::Args),
-    /// Compare malleable jobs with the same jobs without
+    /// Compare malleable jobs with the same jobs at fixed size
     Gain(Box<gain::Args>),
     /// Compare static backfill with slowdown-driven sharing of nodes
     Sd(Box<sd::Args>),

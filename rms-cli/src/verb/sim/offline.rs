@@ -18,32 +18,32 @@ Each test draws 15 to 20 applications of 1 to 10 stages (500 to 3600 s, 1 to 75
 nodes) and places them in their order by each algorithm: cbf (rigid), nos (no
 stage waits), mic (a stage may last twice as long), inf (as long as it takes),
 +c with compacting. Ratios are relative to cbf in the same test. The tables show
-least, mean and greatest values.
+minimum, mean and maximum.
 
 Examples:
   rms sim offline --tests 1000 --seed 1
   rms sim offline --tests 1000 --seed 1 --nodes 120 --json
   rms sim offline --nodes 1000 --stage-nodes 1-750 --applications 50")]
 pub struct Args {
-    /// How many tests
+    /// Number of tests
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     tests: u32,
-    /// Where chance begins; the same seed gives the same tests
+    /// Random seed; the same seed gives the same tests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Nodes of the cluster
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     nodes: u32,
-    /// How many applications a test has
+    /// Applications of a test
     #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().n_apps)]
     applications: Range,
-    /// How many stages an application has
+    /// Stages of an application
     #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().n_stages)]
     stages: Range,
-    /// How long a stage lasts, in seconds
+    /// Duration of a stage, in seconds
     #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_secs)]
     stage_seconds: Range,
-    /// How many nodes a stage needs
+    /// Nodes of a stage
     #[arg(long, value_name = "RANGE", default_value_t = Ranges::default().stage_nodes)]
     stage_nodes: Range,
 }

@@ -16,30 +16,30 @@ use crate::failure::{Exit, Failure};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The journal is only read; the server may run. Each job comes when it could first
-have started, keeps the size that it ran with, its owner, priority, constraints,
-memory, devices and licences, and runs for as long as it did. Nodes are those
-that the server knows, settings are its own but for what --set changes. A key
-without a name (allocation=nodes) holds for all clusters and users, also for
-those that have their own value; allocation@a=nodes holds for cluster a.
+The journal is only read; the server may be running. Each job arrives when it
+could first have started, keeps the size that it ran with, its owner, priority,
+constraints, memory, devices and licences, and runs for as long as it did. Nodes
+and settings are those of the server, but for what --set changes. A key without
+a name (allocation=nodes) applies to all clusters and users, also to those that
+have their own value; allocation@a=nodes applies to cluster a.
 
-Beside each figure stands what the history says of the same jobs, and the
-difference. Without --set the difference is how far a replay is from the truth:
-nodes that were away or drained and settings that have changed since are not
-replayed, nor are jobs that no replay can run; those are counted below.
+Each figure is shown with the one from the history of the same jobs, and the
+difference. Without --set, the difference is the error of the replay: nodes that
+were away or drained and settings that have changed since are not replayed, nor
+are jobs that no replay can run; those are counted below.
 
 Examples:
   rms sim replay /var/lib/limber/server --set fair_start=10s
   rms sim replay /var/lib/limber/server --set policy=easy \\
       --set queue_depth=0 --json")]
 pub struct Args {
-    /// The journal of a server, or its data directory
+    /// Journal of a server, or its data directory
     #[arg(value_name = "JOURNAL")]
     journal: PathBuf,
-    /// A setting to try instead of the server's own; may be repeated
+    /// Setting to try instead of the server's own; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Write how jobs fared by size and time to this file, as a picture (.svg) or as .json
+    /// Write a heat map of the jobs by size and run time to this file, as .svg or .json
     #[arg(long, value_name = "FILE")]
     heat: Option<PathBuf>,
 }

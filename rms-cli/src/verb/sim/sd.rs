@@ -21,16 +21,17 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A job that would have to wait begins at once on cores that running jobs lend, if
-it then ends earlier, inside them, and their slowdown stays below the cut-off.
-Each combination of the lists is a run on the same jobs. Makespan, response and
-slowdowns are over those under static backfill, on whose row they are absolute.
-With --oversubscribe a job that would have to wait begins beside others without
-a policy. Guests are then those that did, and mates those that were there.
-'later' is the part of jobs that are longer in the system than under static
-backfill; 1 % of jobs are there for more than 'worst 1 %' times as long.
+A job that would have to wait starts at once on cores that running jobs lend, if
+it then ends earlier, before they do, and their slowdown stays below the
+cut-off. Each combination of the lists is a run on the same jobs. Makespan,
+response and slowdowns are relative to static backfill, in whose row they are
+absolute. With --oversubscribe, a job that would have to wait starts beside
+others without a policy; guests are then the jobs that did, and mates those that
+were there. 'later' is the share of jobs that are longer in the system than
+under static backfill; 1 % of jobs are there for more than 'worst 1 %' times as
+long.
 
-With --paper the numbers that 004 prints of its workload stand beside.
+With --paper, the numbers that 004 prints of its workload are shown, too.
 
 Examples:
   rms sim sd --cirne w1 --wall-unit 60s
@@ -52,35 +53,35 @@ pub struct Args {
     /// Draw the jobs from Cirne's model, like workload 1 of 004, 2 (with exact requests), or 5 (on 49 nodes)
     #[arg(long, value_name = "WORKLOAD", conflicts_with = "trace")]
     cirne: Option<CirneArg>,
-    /// Where chance begins; the same seed gives the same numbers
+    /// Random seed; the same seed gives the same numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     seed: u64,
-    /// How many waiting jobs a pass considers; 0 means all
+    /// Number of waiting jobs that a pass considers; 0 means all
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     depth: u32,
-    /// The least time between two passes
+    /// Minimum time between two passes
     #[arg(long, value_name = "SPAN", default_value = "30s")]
     interval: Span,
-    /// Up to which slowdown jobs lend cores: numbers, infinite, average (DynAVGSD of 004), mean, median, p70
+    /// Slowdowns up to which jobs lend cores: numbers, infinite, average (DynAVGSD of 004), mean, median, p70
     #[arg(long, value_name = "LIST", default_value = "5,10,50,infinite,average", value_delimiter = ',')]
     cut_offs: Vec<MaxSlowdown>,
-    /// How fast jobs really go on with some of their cores: ideal, worst; estimates are by the worst model
+    /// Models of the actual speed of jobs on a part of their cores: ideal, worst; estimates always use the worst model
     #[arg(long, value_name = "LIST", default_value = "ideal", value_delimiter = ',', value_parser = model)]
     models: Vec<RuntimeModel>,
-    /// The parts of their cores that jobs lend
+    /// Fractions of their cores that jobs lend
     #[arg(long, value_name = "LIST", default_value = "0.5", value_delimiter = ',', value_parser = factor)]
     factors: Vec<Ratio>,
-    /// The most mates of a guest
+    /// Maximum mates of a guest
     #[arg(long, value_name = "LIST", default_value = "2", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=8))]
     mates: Vec<u32>,
-    /// The most jobs on the same cores: with more than 2, guests lend, too
+    /// Maximum jobs on the same cores: with more than 2, guests lend, too
     #[arg(long, value_name = "LIST", default_value = "2", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=8))]
     sharers: Vec<u32>,
-    /// Percents of jobs that lend and borrow
+    /// Percentages of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
-    /// What is planned with: requested times; last-two, the mean of a user's last two runs; last-five, the longest of the
-    /// last five; raised when exceeded
+    /// Run times to plan with: requested; last-two, the mean of a user's last two runs; last-five, the longest of the
+    /// last five; estimates are raised when exceeded
     #[arg(long, value_name = "LIST", default_value = "requested", value_delimiter = ',', value_parser = run_times)]
     run_times: Vec<RunTimes>,
     /// Other policies to compare with, as easy,conservative

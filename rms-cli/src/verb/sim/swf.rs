@@ -20,15 +20,15 @@ use crate::failure::{Exit, Failure};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Policies: views (FCFS, each pass places the queue anew), fcfs (nothing passes a
-waiting job), easy (nothing delays the first job that waits), conservative
-(every job keeps the start it was promised), slowdown (as views, for no job of
-a trace shares its cores: see rms sim sd). The same input gives the same output,
-but for the times that it took.
+Policies: views (FCFS, each pass plans the queue anew), fcfs (no job passes a
+waiting one), easy (nothing delays the first waiting job), conservative (every
+job keeps its reserved start), slowdown (as views, since no job of a trace
+shares its cores: see rms sim sd). The same input gives the same output, except
+for the computing times.
 
-Of several policies each has a column; with --json each is an object of a list,
-with --parsable a row. They run at the same time, as far as processors and free
-memory go; peak_rss_mib is then that of all together.
+With several policies, each has a column; with --json, each is an object of a
+list, with --parsable, a row. They run in parallel as far as processors and free
+memory allow; peak_rss_mib is then that of all together.
 
 Examples:
   rms sim swf SDSC-SP2-1998-4.2-cln.swf.gz --nodes 128 --policy easy
@@ -42,25 +42,25 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     trace: TraceArgs,
-    /// Who may start before whom; several, as easy,conservative, run on the same jobs and are shown side by side
+    /// Scheduling policy; several, as easy,conservative, run on the same jobs and are shown side by side
     #[arg(long, value_name = "POLICIES", default_value = "views", value_delimiter = ',')]
     policy: Vec<Policy>,
-    /// How many waiting jobs a pass considers; 0 means all
+    /// Number of waiting jobs that a pass considers; 0 means all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     depth: u32,
-    /// The least time between two passes, as 30s
+    /// Minimum time between two passes, as 30s
     #[arg(long, value_name = "SPAN", default_value = "0s")]
     interval: Span,
-    /// Write how jobs fared by size and time to this file, as a picture (.svg) or as .json; of several policies, each
-    /// to a file with its name before the ending
+    /// Write a heat map of the jobs by size and run time to this file, as .svg or .json; with several policies, each to
+    /// a file with the policy's name before the extension
     #[arg(long, value_name = "FILE")]
     heat: Option<PathBuf>,
-    /// Jobs get whole nodes, or share them: a job of P processors then gets as few nodes as hold them, and equally many
+    /// Allocate whole nodes, or cores: a job of P processors then gets as few nodes as hold them, and equally many
     /// cores of each
     #[arg(long, value_name = "WHAT", default_value = "nodes")]
     allocation: AllocationArg,
-    /// Write what ran to this file, one JSON object a line in the order of the ends; of several policies, each to a file
-    /// with its name before the ending
+    /// Write the schedule to this file, one JSON object per line, in order of end; with several policies, each to a
+    /// file with the policy's name before the extension
     #[arg(long, value_name = "FILE")]
     schedule: Option<PathBuf>,
 }

@@ -17,7 +17,7 @@ use crate::output;
 /// Which trace, and for which cluster.
 #[derive(clap::Args, Debug)]
 pub(super) struct TraceArgs {
-    /// File in the Standard Workload Format; one that is compressed with gzip is read as it is
+    /// File in the Standard Workload Format, plain or compressed with gzip
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// Nodes of the cluster
@@ -33,29 +33,29 @@ pub(super) struct CleaningArgs {
     /// Processors of a node
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX) + 1))]
     pub cores_per_node: u32,
-    /// Which field is the size: 5, allocated, or 8, requested; the other one where it is missing
+    /// Field that gives the size: allocated (5) or requested (8); the other one where it is missing
     #[arg(long, value_name = "FIELD", default_value = "allocated")]
     field: SizeFieldArg,
-    /// A job without a run time runs for a second, or is dropped
+    /// What to do with a job without a run time: run it for a second, or drop it
     #[arg(long, value_name = "WHAT", default_value = "second")]
     zero_run: ZeroRunArg,
-    /// A job that ran longer than it had asked for is killed at its limit, before --wall-unit rounds that up, or had
-    /// asked for as long as it ran
+    /// What to do with a job that ran longer than requested: kill it at its limit, before --wall-unit rounds that up,
+    /// or extend the request to its run time
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     overrun: OverrunArg,
-    /// Round wall times up to whole multiples of this
+    /// Round wall times up to multiples of this
     #[arg(long, value_name = "SPAN", default_value = "1s")]
     wall_unit: Span,
-    /// A job larger than the cluster is dropped, or cut to it
+    /// What to do with a job larger than the cluster: drop it, or cut it to the cluster
     #[arg(long, value_name = "WHAT", default_value = "drop")]
     too_large: TooLargeArg,
     /// Only records of this partition (field 16)
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     partition: Option<i64>,
-    /// Leave out so many jobs at the beginning, not counting those that are dropped
+    /// Skip this many jobs at the beginning, not counting those that are dropped
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     skip: usize,
-    /// Only so many jobs, not counting those that are dropped
+    /// Use only this many jobs, not counting those that are dropped
     #[arg(long, value_name = "COUNT")]
     pub jobs: Option<usize>,
 }

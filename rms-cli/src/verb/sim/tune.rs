@@ -26,23 +26,23 @@ timer. Waste is what ghosts keep idle, as simulated. Unfairness is estimated:
 the share of launchers that need longer to adapt than freed nodes are kept for
 them; without launchers nobody needs the delay, and it does not count.
 
-What differs may be chance, as a past happened only once. So the past is cut
-into blocks (weeks if there are ten or more, else days, else less), and as many
-of them are drawn again and again, with replacement, each with all jobs that
+Differences may be due to chance, as the past happened only once. So the past is
+cut into blocks (weeks if there are ten or more, else days, else less), and as
+many of them are drawn repeatedly, with replacement, each with all jobs that
 were submitted in it (a block bootstrap). Every pair runs on the same resamples.
-What is behind a ± holds in 95 % of such pasts. The differences to the setting
-in force are paired, run by run; their intervals hold for all pairs together (a
-studentized maximum), and around the past's own difference as well as the mean
-of the resamples. A pair is 'better' or 'worse' only where its interval leaves
-out 0; 'no difference' is an answer. Blocks should be longer than jobs wait. The
-same seed gives the same answer.
+The interval behind a ± holds in 95 % of such pasts. The differences to the
+setting in force are paired, run by run; their intervals hold for all pairs
+together (a studentized maximum), and around the past's own difference as well
+as the mean of the resamples. A pair is 'better' or 'worse' only if its interval
+excludes 0; 'no difference' is an answer. Blocks should be longer than the waits
+of jobs. The same seed gives the same answer.
 
 Examples:
   rms sim tune /var/lib/limber/server --svg curve.svg
   rms sim tune trace.swf.gz --nodes 128 --fair-start 0s,5s,10s,30s \\
       --timer 0s,1s --adaptation 20s --json")]
 pub struct Args {
-    /// The journal of a server, its data directory, or a trace (then --nodes is needed)
+    /// Journal of a server, its data directory, or a trace (which needs --nodes)
     #[arg(value_name = "JOURNAL|TRACE")]
     workload: PathBuf,
     /// Nodes of the cluster that runs the trace
@@ -59,22 +59,22 @@ pub struct Args {
     /// How long the slowest launcher takes to adapt to a new view
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     adaptation: Span,
-    /// The most of all node-time that ghosts may waste, in percent
+    /// Maximum share of all node-time that ghosts may waste, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     most_waste: f64,
-    /// How often the past is drawn anew; more give narrower guesses of what is chance
+    /// Number of resamples of the past; more give more accurate intervals
     #[arg(long, value_name = "COUNT", default_value_t = Sweep::default().n_resamples, value_parser = clap::value_parser!(u64).range(LEAST_RESAMPLES..=10_000))]
     resamples: u64,
-    /// How long the blocks are that are drawn; by the length of the past if absent
+    /// Length of the blocks to resample; chosen by the length of the past if absent
     #[arg(long, value_name = "SPAN")]
     block: Option<Span>,
-    /// Where chance begins; the same seed gives the same answer
+    /// Random seed; the same seed gives the same answer
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Other settings than those of the server, or of a new one; may be repeated
+    /// Setting to change from those of the server, or of a new one; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Write the curve to this file as a picture
+    /// Write the curve to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

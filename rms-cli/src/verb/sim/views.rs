@@ -20,48 +20,48 @@ use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Model launchers select resources from the views that the server sends them, by
-the scheduling functions of the SDK; beside them a server is given every size of
-each application at once, as with OAR. The server is the real one, in virtual
-time. Each point of a figure is the mean over the seeds, with the least and the
-greatest value.
+Model launchers select resources from the views that the server sends them, with
+the scheduling functions of the SDK; for comparison, a server is given every
+size of each application at once, as with OAR. The server is the real one, in
+virtual time. Each point of a figure is the mean over the seeds, with minimum
+and maximum.
 
 Examples:
   rms sim views --quick                    every figure with few points and few
-                                           jobs, to see that it works
+                                           jobs, as a quick check
   rms sim views --figure 9 --seeds 5 --out figures
   rms sim views --out figures --trace LLNL-Atlas-2006-2.1-cln.swf.gz --json
   rms sim views --figure 10 --assume order=subscription
   rms sim views --view-shares 100,50,25    what it costs if an application may
                                            choose from a share of each cluster")]
 pub struct Args {
-    /// Which figure: 7 to 11, or all
+    /// Figure to compute: 7 to 11, or all
     #[arg(long, value_name = "NUMBER", default_value = "all")]
     figure: Which,
-    /// Runs of each point, each with its own chance
+    /// Runs of each point, each with a seed of its own
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
-    /// Where chance begins; the same seed gives the same numbers
+    /// Random seed; the same seed gives the same numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Write the figures (SVG), the numbers (figures.json) and the computing times (timing.json) into this directory
+    /// Write the figures (SVG), the numbers (figures.json) and the computing times (timing.json) to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Another log than the first 200 jobs of LLNL Atlas; Figure 10 takes its jobs from anywhere in it
+    /// Log to use instead of the first 200 jobs of LLNL Atlas; Figure 10 takes its jobs from anywhere in it
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Change one assumption of ours: complex=0.1 (size of the complex application), order=subscription (of the queue),
+    /// Change one of the assumptions: complex=0.1 (size of the complex application), order=subscription (of the queue),
     /// operations=search (count no views), jobs=uncut (leave out larger ones), view-share=50 (of each cluster)
     #[arg(long, value_name = "WHAT")]
     assume: Option<Assumption>,
-    /// No figure, but a table by the share of each cluster that an application may choose from, in percent
+    /// Print a table instead of figures: by the share of each cluster that an application may choose from, in percent
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', conflicts_with_all = ["figure", "out", "trace", "assume"],
         value_parser = clap::value_parser!(u32).range(1..=100))]
     view_shares: Vec<u32>,
-    /// Few points and few jobs: too little to judge the claims by
+    /// Use few points and few jobs, too few to judge the claims by
     #[arg(long)]
     quick: bool,
-    /// Runs at a time; else one for each CPU
+    /// Parallel runs; one per CPU if absent
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
 }
