@@ -411,7 +411,8 @@ int rms_close(struct rms_session *session);
 
 // Gets the number of changes of the application's nodes, from 1; the file $RMS_GENERATION_FILE contains the same
 // number.
-int rms_generation(struct rms_session *session, uint32_t *generation);
+int rms_generation(struct rms_session *session,
+                   uint32_t *generation);
 
 // Gets the time when the application is ended, in milliseconds since 1970 by the RMS's clock.
 int rms_until(struct rms_session *session, int64_t *until_ms);
@@ -447,11 +448,14 @@ int rms_ask(struct rms_session *session,
             uint64_t *id);
 
 // Accepts the RMS's proposal in this negotiation. It is agreed only when RMS_EVENT_AGREED, or a later event, says so.
-int rms_accept(struct rms_session *session, uint64_t id);
+int rms_accept(struct rms_session *session,
+               uint64_t id);
 
 // Answers a proposal of the RMS with a counter-proposal. It must not be worse for the RMS than the application's
 // previous one.
-int rms_counter(struct rms_session *session, uint64_t id, const struct rms_terms *terms);
+int rms_counter(struct rms_session *session,
+                uint64_t id,
+                const struct rms_terms *terms);
 
 // Rejects the RMS's proposal in this negotiation, which ends it.
 int rms_reject(struct rms_session *session, uint64_t id);
