@@ -29,7 +29,7 @@
  * 10000 other requests to the RMS. More are refused; 5 such seconds in a row end the job as a violation. Calls that
  * send nothing, like rms_breakpoint(), rms_nodes() and rms_next_event(), are not limited.
  *
- * Times are in milliseconds, prices in thousandths per node and hour.
+ * Times are in milliseconds, but for fields that end in _s (seconds); prices are in thousandths per node and hour.
  */
 
 /* Sets the size of a struct, and all else to 0. */

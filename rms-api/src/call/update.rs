@@ -13,7 +13,7 @@ use super::Shape;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Changes {
-    /// [Labels](rms_model::Labels) by name.
+    /// [`Labels`](rms_model::Labels) by name.
     pub labels: BTreeMap<String, String>,
     /// The wall time of each size, or of the running one.
     pub wall: Option<WallChange>,
