@@ -78,8 +78,10 @@ impl<S: Copy, W: Pending> Mailbox<S, W> {
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut W)) {
+        let mut pending = self.lock();
+        // Checked under the lock: `close` clears what was added before.
         if !self.is_closed() {
-            change(&mut self.lock());
+            change(&mut pending);
             self.changed.notify_one();
         }
     }
