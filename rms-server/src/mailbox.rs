@@ -127,3 +127,38 @@ pub(crate) fn take_final<T>(
     *notice = Some(FinalNotice::Sent);
     item.map_or(Taken::End, Taken::Item)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Items(u32);
+
+    impl Pending for Items {
+        type Item = ();
+
+        fn take(&mut self) -> Taken<()> {
+            Taken::Empty
+        }
+    }
+
+    /// The change waits for the lock while the mailbox is closed.
+    #[test]
+    fn nothing_is_added_to_a_mailbox_that_was_closed_meanwhile() {
+        let mailbox: Mailbox<u32, Items> = Mailbox::new(new_channel_id());
+        thread::scope(|scope| {
+            let held = mailbox.lock();
+            let change = scope.spawn(|| mailbox.change(|items| items.0 += 1));
+            thread::sleep(Duration::from_millis(100));
+            // As `close` does before it takes the lock.
+            mailbox.is_closed.store(true, Ordering::Release);
+            drop(held);
+            change.join().expect("it returns");
+        });
+        assert_eq!(mailbox.lock().0, 0);
+    }
+}
