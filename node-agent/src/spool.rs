@@ -314,6 +314,11 @@ pub fn socket_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("control.sock")
 }
 
+/// Returns the path of the socket to which programs connect that follow the CPUs of their job.
+pub fn malleable_socket_path(entry_dir: &Path) -> PathBuf {
+    entry_dir.join("malleable.sock")
+}
+
 /// Returns the path of the mark of an entry whose result the server has, but whose streams may still be read.
 pub fn forgotten_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("forgotten")

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use crate::setup::Setup;
 use crate::share::{Share, Shares};
 use crate::slow_teams;
-use crate::supervisor::malleable::socket_path;
+use crate::spool;
 use crate::supervisor::tree;
 use crate::topology::cpulist::CpuSet;
 use crate::topology::{cpus_of, own_cpus};
@@ -145,7 +145,7 @@ impl Inspection<'_> {
 
     /// Returns a client of the supervisor; `None` if no process of the job follows its CPUs.
     fn client(&self) -> Option<SupervisorClient> {
-        SupervisorClient::to(&socket_path(self.share.entry_dir())).ok()
+        SupervisorClient::to(&spool::malleable_socket_path(self.share.entry_dir())).ok()
     }
 
     /// Returns the mask of a process; `None` if it has ended.

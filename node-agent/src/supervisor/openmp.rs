@@ -5,9 +5,9 @@ use std::iter;
 use rms_malleable::SOCKET_VARIABLE;
 
 use super::hostfile::HostFiles;
-use super::malleable::socket_path;
 use super::variables::Variables;
 use crate::order::Order;
+use crate::spool;
 
 /// The initial number of threads of a program, which is also its maximum. On fewer CPUs than the job requested, the
 /// library keeps its teams smaller.
@@ -27,7 +27,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
     };
     variables.insert("LD_PRELOAD".to_owned(), preload);
     if let Some(dir) = files.generation.parent() {
-        variables.insert(SOCKET_VARIABLE.to_owned(), socket_path(dir).display().to_string());
+        variables.insert(SOCKET_VARIABLE.to_owned(), spool::malleable_socket_path(dir).display().to_string());
     }
     // A runtime that binds its threads puts later ones where the first ones were: they would not use the new CPUs.
     let is_bound = iter::once(&BIND).chain(PLACES).any(|name| variables.contains_key(*name));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use channel::{Client, Listener, Received};
@@ -18,14 +18,10 @@ use rms_malleable::{Answer, Kind, MOST_PROCESSES, Rank, Request, Status};
 use super::confine::{CpuMove, CpuMoves};
 use super::{openmp, tree};
 use crate::cgroup::Cgroup;
+use crate::spool;
 use crate::sys::Page;
 use crate::topology::cpulist::CpuSet;
 use crate::topology::cpus_of;
-
-/// Returns the path of the socket of the job in this folder.
-pub fn socket_path(dir: &Path) -> PathBuf {
-    dir.join("malleable.sock")
-}
 
 /// The state shared with the processes of one job.
 #[derive(Debug)]
@@ -74,7 +70,7 @@ impl Malleable {
     /// The socket cannot be created.
     pub fn open(dir: &Path, owner: Uid, cpus: CpuSet, n_asked: usize) -> io::Result<Malleable> {
         Ok(Malleable {
-            listener: Listener::open(&socket_path(dir))?,
+            listener: Listener::open(&spool::malleable_socket_path(dir))?,
             owner,
             clients: BTreeMap::new(),
             next_client: 0,
