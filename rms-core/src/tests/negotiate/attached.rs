@@ -1,7 +1,7 @@
 //! A negotiator of the application negotiates for it.
 
 use negotiation::{Action, Direction, Ending, Item, Phase, Resource};
-use rms_model::{OnResize, Span, Time};
+use rms_model::{JobId, OnResize, Span, Time};
 
 use super::{Scene, malleable};
 use crate::event::Event;
@@ -49,27 +49,29 @@ fn what_is_held_is_told_before_that_it_is_ready() {
     assert!(known.nodes.iter().all(|node| !node.is_coming), "{known:?}");
 }
 
+/// Returns the nodes that the application was told are not ready yet.
+fn coming(scene: &mut Scene, job: JobId) -> Vec<u32> {
+    let holding = scene.app(job).holding.clone().expect("it was told");
+    holding.nodes.iter().filter(|node| node.is_coming).map(|node| node.node.0).collect()
+}
+
 /// Agreed is not ready: a hostfile written then must not name nodes where nothing can be started.
 #[test]
 fn a_node_that_is_not_ready_is_said_to_be_coming() {
     let mut scene = Scene::new(4);
     let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 4, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
-    let coming = |scene: &mut Scene| -> Vec<u32> {
-        let holding = scene.app(job).holding.clone().expect("it was told");
-        holding.nodes.iter().filter(|node| node.is_coming).map(|node| node.node.0).collect()
-    };
-    assert_eq!(coming(&mut scene), []);
+    assert_eq!(coming(&mut scene, job), []);
     scene.disconnect(&["n3", "n4"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);
-    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![3, 4]));
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene, job)), (Phase::Committing, vec![3, 4]));
     scene.reconnect(&["n3"]);
     // Those that come together are ready together: if one fails, the other one goes again.
-    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Committing, vec![3, 4]));
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene, job)), (Phase::Committing, vec![3, 4]));
     scene.is_durable();
     scene.reconnect(&["n4"]);
-    assert_eq!((scene.app_phase(job, id), coming(&mut scene)), (Phase::Applied, vec![]));
+    assert_eq!((scene.app_phase(job, id), coming(&mut scene, job)), (Phase::Applied, vec![]));
 }
 
 /// Who is told of nodes only together, and when all are ready, knows of no loss while they come.
@@ -84,11 +86,7 @@ fn a_node_that_is_lost_after_it_came_up_fails_a_growth_that_is_not_ready() {
     assert_eq!(scene.app_phase(job, id), Phase::Committing);
     scene.restart();
     scene.attach(job).expect("it may");
-    let coming = |scene: &mut Scene| -> Vec<u32> {
-        let holding = scene.app(job).holding.clone().expect("it was told");
-        holding.nodes.iter().filter(|node| node.is_coming).map(|node| node.node.0).collect()
-    };
-    assert_eq!(coming(&mut scene), [2, 3, 4], "after a restart, too");
+    assert_eq!(coming(&mut scene, job), [2, 3, 4], "after a restart, too");
     scene.event(Event::AgentGone { name: "n2".to_owned() });
     scene.after(Span::from_secs(61));
     assert!(scene.is_started(job), "it has not used the node");
