@@ -12,6 +12,7 @@ use rms_api::answer::LauncherReport;
 use rms_api::answer::ServerReport;
 use rms_api::call::HistoryQuery;
 use rms_api::filter::{JobFilter, NodeFilter};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -246,7 +247,7 @@ impl Client {
                 let address = rms_wire::link::resolve(server).await?;
                 tokio::select! {
                     link = endpoint.connect(address, Expect::server()) => link,
-                    () = port_unreachable(address) => Err(LinkError::Refused),
+                    () = probe(address) => Err(LinkError::Refused),
                 }
             };
             // An attempt is short: a server that starts during it is reached sooner by the next attempt than by QUIC's
@@ -650,6 +651,14 @@ impl Client {
 
 /// How long a call tries to reach the server before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Returns when the server's machine says that nothing listens there; otherwise never returns.
+async fn probe(address: SocketAddr) {
+    tokio::time::sleep(PROBE_AFTER).await;
+    port_unreachable(address).await;
+}
+
+/// A server that answers sooner is sent no probe.
+const PROBE_AFTER: Duration = Duration::from_millis(100);
 /// How long one attempt may take; a handshake takes less even over a slow wide-area network.
 const ATTEMPT: Duration = Duration::from_millis(2500);
 /// The least time for an attempt: even if little time is left, the first attempt must be able to succeed.
