@@ -49,6 +49,7 @@ mod signal;
 pub mod size;
 pub mod size_range;
 mod sizes;
+mod slurm_option;
 mod small_file;
 mod srun;
 mod stages;

@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::slurm_option::{Argument, SlurmOption, flag, perhaps, value};
+
 /// An `#SBATCH` line in the words of an `#RMS` line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translated {
@@ -49,34 +51,6 @@ enum Translation {
 
 use Translation::{Comment, Flag, Nearest, Same, Unsupported, Variable};
 
-/// Whether an option takes an argument, as in getopt_long(3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Argument {
-    Required,
-    /// Only after an equals sign.
-    Optional,
-    No,
-}
-
-struct Slurm {
-    short: Option<char>,
-    long: &'static str,
-    argument: Argument,
-    translation: Translation,
-}
-
-const fn value(short: Option<char>, long: &'static str, translation: Translation) -> Slurm {
-    Slurm { short, long, argument: Argument::Required, translation }
-}
-
-const fn perhaps(short: Option<char>, long: &'static str, translation: Translation) -> Slurm {
-    Slurm { short, long, argument: Argument::Optional, translation }
-}
-
-const fn flag(short: Option<char>, long: &'static str, translation: Translation) -> Slurm {
-    Slurm { short, long, argument: Argument::No, translation }
-}
-
 const NO_MAIL: &str = "no mail is sent; 'rms wait' waits for jobs";
 const NO_ACCOUNTS: &str = "all users count alike";
 const SHARING: &str = "whether jobs share nodes is set for each cluster";
@@ -92,7 +66,7 @@ const AS_WHO_SUBMITS: &str = "a job runs as the user who submits it";
 const NO_CONTAINERS: &str = "call the container's own command in the script";
 
 #[rustfmt::skip]
-const OPTIONS: &[Slurm] = &[
+const OPTIONS: &[SlurmOption<Translation>] = &[
     value(Some('N'), "nodes", Same("--nodes")),
     value(Some('n'), "ntasks", Same("--tasks")),
     value(Some('c'), "cpus-per-task", Same("--cpus-per-task")),
@@ -236,7 +210,7 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
             Some(value) => format!("{ours}={value}"),
             None => ours.to_owned(),
         };
-        match slurm.translation {
+        match slurm.meaning {
             Same(same) => translated.words.push(ours(same, given)),
             Nearest(nearest, why) => {
                 translated.remarks.push(format!("option {said} is read as {nearest}: {why}"));
@@ -263,7 +237,7 @@ pub fn translate(words: &[String]) -> Result<Translated, SbatchError> {
 /// or the verb lacks the equivalent.
 pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let (slurm, _, _) = find(option).ok()?;
-    match slurm.translation {
+    match slurm.meaning {
         Same(ours) | Flag(ours, _) => has(ours).then(|| format!("write {ours}")),
         Nearest(ours, why) => has(ours).then(|| format!("write {ours}, {why}")),
         Comment(why) | Variable(_, why) => Some(format!("leave it out, {why}")),
@@ -272,7 +246,7 @@ pub fn advice(option: &str, has: impl Fn(&str) -> bool) -> Option<String> {
 }
 
 /// Returns the option with which `word` begins, how to show it, and the value attached to it.
-fn find(word: &str) -> Result<(&'static Slurm, String, Option<String>), SbatchError> {
+fn find(word: &str) -> Result<(&'static SlurmOption<Translation>, String, Option<String>), SbatchError> {
     if let Some(long) = word.strip_prefix("--") {
         let (name, glued) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -364,7 +338,7 @@ mod tests {
         for (idx, option) in OPTIONS.iter().enumerate() {
             let rest = &OPTIONS[idx + 1..];
             assert!(rest.iter().all(|other| other.long != option.long), "{}", option.long);
-            let is_own = |other: &Slurm| option.short.is_none() || other.short != option.short;
+            let is_own = |other: &SlurmOption<Translation>| option.short.is_none() || other.short != option.short;
             assert!(rest.iter().all(is_own), "{}", option.long);
         }
     }

@@ -3,6 +3,8 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::slurm_option::{Argument, SlurmOption, flag, perhaps, value};
+
 /// What becomes of an option.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
@@ -18,34 +20,6 @@ enum Meaning {
 
 use Meaning::{Idle, OnlyNone, OwnJob, Refused};
 
-/// Whether an option takes an argument, as in getopt_long(3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Argument {
-    Required,
-    /// Only after an equals sign.
-    Optional,
-    No,
-}
-
-struct Foreign {
-    short: Option<char>,
-    long: &'static str,
-    argument: Argument,
-    meaning: Meaning,
-}
-
-const fn value(short: Option<char>, long: &'static str, meaning: Meaning) -> Foreign {
-    Foreign { short, long, argument: Argument::Required, meaning }
-}
-
-const fn perhaps(short: Option<char>, long: &'static str, meaning: Meaning) -> Foreign {
-    Foreign { short, long, argument: Argument::Optional, meaning }
-}
-
-const fn flag(short: Option<char>, long: &'static str, meaning: Meaning) -> Foreign {
-    Foreign { short, long, argument: Argument::No, meaning }
-}
-
 const OF_JOB: &str = "it is about a job, and this one has begun";
 const MEMORY: &str = "a step shares the memory of its job";
 const DEVICES: &str = "a step has all devices of its job";
@@ -58,7 +32,7 @@ const IN_SCRIPT: &str = "call it in the script, or in a script that srun starts"
 const SHARED_FILES: &str = "put the program where all nodes of the job see it";
 
 #[rustfmt::skip]
-const OPTIONS: &[Foreign] = &[
+const OPTIONS: &[SlurmOption<Meaning>] = &[
     value(Some('p'), "partition", Idle("the step runs on nodes of its job")),
     value(Some('A'), "account", Idle(OF_JOB)),
     value(Some('q'), "qos", Idle(OF_JOB)),
@@ -177,7 +151,7 @@ pub(super) fn judge(matches: &ArgMatches, own_job: Option<&str>, unknown: Option
     Ok(remarks)
 }
 
-fn is_given(matches: &ArgMatches, option: &Foreign) -> bool {
+fn is_given(matches: &ArgMatches, option: &SlurmOption<Meaning>) -> bool {
     matches.value_source(option.long) == Some(ValueSource::CommandLine)
 }
 
