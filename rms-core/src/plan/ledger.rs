@@ -26,8 +26,10 @@ pub(super) struct Ledger<'a> {
     pub(super) capacity: Cow<'a, BTreeMap<ClusterId, u32>>,
     /// The view of the state, until something is added.
     pub(super) view: Cow<'a, View>,
-    /// The starts that searches of this pass have found, for clusters with a long profile.
+    /// The starts that searches of this pass have found, for clusters with a long profile that is often searched.
     frontiers: BTreeMap<ClusterId, Frontier>,
+    /// How often long profiles were searched.
+    n_searches: u32,
     /// Digests of the view, as of the given time; only while launchers watch it.
     digests: Option<(Time, BTreeMap<ClusterId, Digest>)>,
     /// Whether nodes were given back; then earlier search results no longer hold.
@@ -36,6 +38,8 @@ pub(super) struct Ledger<'a> {
 
 /// Shorter profiles are searched as fast without a frontier.
 const MANY_STEPS: usize = 256;
+/// Fewer searches cost less than a frontier, which has an entry for each node of the cluster.
+const MANY_SEARCHES: u32 = 32;
 
 impl<'a> Ledger<'a> {
     /// Creates the ledger of all usable nodes, occupied by started jobs and ghosts (001, Fig. 5, step 3).
@@ -60,7 +64,7 @@ impl<'a> Ledger<'a> {
 
     fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: Cow<'a, BTreeMap<ClusterId, u32>>) -> Ledger<'a> {
         let view = Cow::Owned(View::new());
-        Ledger { eligible, capacity, view, frontiers: BTreeMap::new(), digests: None, has_shrunk: false }
+        Ledger { eligible, capacity, view, frontiers: BTreeMap::new(), n_searches: 0, digests: None, has_shrunk: false }
     }
 
     fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger<'a> {
@@ -208,7 +212,8 @@ impl<'a> Ledger<'a> {
     /// Finds the first hole on one cluster from `now` on, searching from the latest known lower bound.
     fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
-        if !is_long || self.has_shrunk {
+        self.n_searches += u32::from(is_long);
+        if self.n_searches < MANY_SEARCHES || !is_long || self.has_shrunk {
             return self.hole_from(cluster, wanted, wall, now);
         }
         let capacity = self.capacity_of(cluster);

@@ -385,10 +385,10 @@ impl Started {
     /// Returns whether an agent has yet to confirm that the processes keep to the cores, memory and devices last
     /// ordered. Nodes without processes send no confirmation.
     pub fn awaits_agents(&self) -> bool {
+        let Some(evolved) = &self.evolved else { return false };
         let is_ordered = |node: &NodeId| {
-            let changed = self.evolved.as_ref().and_then(|evolved| evolved.changed.get(node));
             self.cores(*node).is_some_and(|cores| !cores.is_in_force)
-                || changed.is_some_and(|changed| !changed.is_in_force)
+                || evolved.changed.get(node).is_some_and(|changed| !changed.is_in_force)
         };
         self.alive().any(|node| !self.is_leaving(node) && is_ordered(&node))
     }

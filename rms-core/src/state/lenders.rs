@@ -42,6 +42,9 @@ impl Lender {
     /// Returns `None` if the job does not run, does not share, or lends already.
     pub(super) fn of(entry: &Job, nodes: &Nodes, shared: &Shared) -> Option<Lender> {
         let Phase::Started(started) = &entry.phase else { return None };
+        if !entry.spec.resources.share {
+            return None;
+        }
         // The parts change without notice while nodes or cores come and go.
         let is_steady = entry.spec.evolving.is_none()
             && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady())
@@ -50,10 +53,7 @@ impl Lender {
             && is_steady
             && entry.launcher.as_ref().is_none_or(Launcher::has_launched)
             && started.sharing.as_ref().is_none_or(|sharing| sharing.lent.is_empty() && !sharing.is_stubborn);
-        if !entry.spec.resources.share || !is_bare {
-            return None;
-        }
-        Lender::of_nodes(entry, started, nodes, shared)
+        if is_bare { Lender::of_nodes(entry, started, nodes, shared) } else { None }
     }
 
     fn of_nodes(entry: &Job, started: &Started, nodes: &Nodes, shared: &Shared) -> Option<Lender> {

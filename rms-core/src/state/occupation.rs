@@ -16,8 +16,7 @@ use crate::state::node::{Node, NodeGhost};
 pub(crate) struct Occupation {
     held: BTreeMap<JobId, Holding>,
     ends: BTreeSet<(Time, JobId)>,
-    /// The latest begin of any of them.
-    latest: Option<Time>,
+    begins: BTreeSet<(Time, JobId)>,
     /// Started jobs until their wall times end, and ghosts until they expire, on usable nodes.
     busy: View,
     /// The same with the promised starts of queued jobs; empty while there are no promises.
@@ -76,7 +75,7 @@ impl Occupation {
         let held = Holding { from, until, nodes };
         self.add(&held, 1);
         self.ends.insert((until, job));
-        self.latest = self.latest.max(Some(from));
+        self.begins.insert((from, job));
         self.held.insert(job, held);
     }
 
@@ -85,10 +84,8 @@ impl Occupation {
         self.evolving.remove(&job);
         if let Some(held) = self.held.remove(&job) {
             self.ends.remove(&(held.until, job));
+            self.begins.remove(&(held.from, job));
             self.add(&held, -1);
-            if self.latest == Some(held.from) {
-                self.latest = self.held.values().map(|held| held.from).max();
-            }
         }
     }
 
@@ -143,7 +140,7 @@ impl Occupation {
     pub(crate) fn is_regular(&self, now: Time) -> bool {
         let is_overdue = self.ends.first().is_some_and(|(until, _)| *until <= now)
             || self.ghosts.keys().any(|(until, from)| *until <= now || *from > now);
-        !is_overdue && self.evolving.is_empty() && self.latest.is_none_or(|latest| latest <= now)
+        !is_overdue && self.evolving.is_empty() && self.begins.last().is_none_or(|(latest, _)| *latest <= now)
     }
 }
 
