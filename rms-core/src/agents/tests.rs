@@ -149,6 +149,32 @@ fn a_job_that_ended_while_nobody_could_be_told_ended_then() {
     assert_eq!(one_at_once, secs(95));
 }
 
+/// The network stood still for less than it takes to give up the link, so nothing connects again.
+#[test]
+fn a_job_whose_end_was_held_up_on_its_way_ended_before_the_report() {
+    let secs = Span::from_secs;
+    let ended = |since: Time, at: Time| {
+        let mut fixture = Fixture::with_nodes(1);
+        let job = fixture.waiting("ann", 1, |_| {});
+        let run = fixture.start(job, &[NodeId(1)]);
+        fixture.record(Fact::ShareRunning { job, node: NodeId(1), since });
+        let status = JobStatus::Ended { at, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() };
+        let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
+        let mut step = Step::default();
+        fixture.agents().agent_reported(NOW + secs(40), &mut step, "n1", report);
+        let (facts, _) = outcome(step);
+        let record = facts
+            .into_iter()
+            .find_map(|fact| if let Fact::JobDone { record, .. } = fact { Some(record) } else { None });
+        record.expect("it is done").ended.since(NOW)
+    };
+    assert_eq!(ended(NOW, NOW + secs(33)), secs(33));
+    assert_eq!(ended(NOW, NOW + Span::from_millis(39_500)), secs(40), "the report came at once");
+    assert_eq!(ended(NOW + secs(28), NOW + secs(30)), secs(30), "its start was held up, too");
+    assert_eq!(ended(NOW - secs(500), NOW - secs(480)), secs(20), "the node's clock is behind");
+    assert_eq!(ended(NOW + secs(500), NOW + secs(520)), secs(20), "the node's clock is ahead");
+}
+
 /// The server died before it heard that the job runs, so nothing relates the node's clock to its own.
 #[test]
 fn a_job_whose_start_was_never_reported_ended_when_its_node_says() {

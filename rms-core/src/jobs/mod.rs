@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::answer::{JobChange, JobState};
 use rms_api::desired::NodeExit;
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Time, Usage};
+use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Span, Time, Usage};
 
 use crate::context::Context;
 use crate::effect::Effect;
@@ -86,18 +86,22 @@ impl Jobs<'_> {
         in_order.filter(|node| nodes.contains(node)).collect()
     }
 
-    /// Converts the time of a late-reported end from the node's clock to ours, by the span for which the share ran. The
-    /// time is taken as it is if the share was never reported running, as nothing compares the two clocks then.
-    /// `None` for jobs whose nodes or CPUs have changed meanwhile.
+    /// Converts the time of a late-reported end from the node's clock to ours. If the share was reported running, the
+    /// end is no earlier than what it ran allows, and an end that cannot be right by the node's clock is taken to be
+    /// that. `None` for jobs whose nodes or CPUs have changed meanwhile, and for ends that are reported at once.
     pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
         let started = self.state().jobs().get(&job)?.started()?;
         let is_as_begun = started.evolved.is_none() && started.sharing.is_none();
-        match started.shares.get(&node).copied() {
-            Some(Share::Running { since }) if is_as_begun => Some(now.min(started.at + at.since(since))),
+        let ended = match started.shares.get(&node).copied() {
+            Some(Share::Running { since }) if is_as_begun => {
+                let earliest = now.min(started.at + at.since(since));
+                Some(if (earliest..=now).contains(&at) { at } else { earliest })
+            }
             // One that was ended before it began on its node has no time.
             Some(Share::Ordered) if is_as_begun && at > Time::EPOCH => Some(now.min(started.at.max(at))),
             Some(Share::Running { .. } | Share::Ordered | Share::Ended) | None => None,
-        }
+        };
+        ended.filter(|ended| now.since(*ended) > REPORTED_LATE)
     }
 
     /// Handles the end of one share's processes.
@@ -344,6 +348,9 @@ impl Jobs<'_> {
 /// From this run on a job ends if its node cannot start it: a job that is itself the cause must not drain node after
 /// node.
 const MAX_FAULTY_START: Run = Run(3);
+
+/// An end that is reported within this time counts as the time of the report, which needs no comparison of clocks.
+const REPORTED_LATE: Span = Span::from_secs(1);
 
 /// Returns whether this exit means that the node's arrival failed: nothing of the job ever ran there, or it disappeared
 /// without a report.
