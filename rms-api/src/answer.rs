@@ -514,6 +514,6 @@ pub struct ServerReport {
     /// The time of the last snapshot, if there is one.
     pub snapshot: Option<Time>,
     pub snapshot_bytes: u64,
-    /// Why ended jobs cannot be written to the history now, if that fails.
+    /// Why the history cannot be written or read now, if that fails.
     pub history_failure: Option<String>,
 }

@@ -8,7 +8,7 @@ mod prune;
 mod table;
 mod writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,11 @@ pub struct History {
     /// Queries for one job.
     lookups: Arc<FairSender<Query>>,
     writer: HistoryWriter,
+    read_failure: ReadFailure,
 }
+
+/// Why the last query could not read the file, if it could not.
+type ReadFailure = Arc<Mutex<Option<String>>>;
 
 #[derive(Debug)]
 enum Query {
@@ -117,10 +121,11 @@ impl History {
     /// # Errors
     /// The history cannot be opened.
     pub fn start(writer: &HistoryWriter) -> Result<History, OpenError> {
-        let scans = serve("history-scans", writer)?;
-        let lookups = serve("history-lookups", writer)?;
+        let read_failure = ReadFailure::default();
+        let scans = serve("history-scans", writer, &read_failure)?;
+        let lookups = serve("history-lookups", writer, &read_failure)?;
         check_in_background(writer)?;
-        Ok(History { scans, lookups, writer: writer.clone() })
+        Ok(History { scans, lookups, writer: writer.clone(), read_failure })
     }
 
     /// Returns the records of a page, the last job that ended first.
@@ -154,17 +159,19 @@ impl History {
         Ok(self.ask(user, Page::first(query)).await?.records.pop())
     }
 
-    /// Returns why the records of jobs that end now are not written.
-    pub fn failure(&self) -> Option<Failure> {
-        self.writer.failure()
+    /// Returns why the records of jobs that end now are not written, or why the last query could not read the file.
+    pub fn failure(&self) -> Option<String> {
+        let read = || self.read_failure.lock().expect("nobody panics with the failure in hand").clone();
+        let unwritten = |reason| format!("cannot be written: {reason}; new records wait in the log");
+        self.writer.failure().map(|failure| unwritten(failure.reason)).or_else(read)
     }
 }
 
 /// Starts a thread that answers queries, in turn by user.
-fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<FairSender<Query>>, OpenError> {
+fn serve(name: &str, writer: &HistoryWriter, failure: &ReadFailure) -> Result<Arc<FairSender<Query>>, OpenError> {
     let mut conn = table::open_reader(writer.path())?;
     let fair_queue = Arc::new(FairSender::new());
-    let (queries, writer) = (fair_queue.receiver(), writer.clone());
+    let (queries, writer, failure) = (fair_queue.receiver(), writer.clone(), Arc::clone(failure));
     let path = writer.path().to_owned();
     let serve = move || {
         while let Some(query) = queries.next() {
@@ -178,15 +185,39 @@ fn serve(name: &str, writer: &HistoryWriter) -> Result<Arc<FairSender<Query>>, O
             }
             // The caller may have gone.
             match query {
-                Query::Page { page, answer } => drop(answer.send(select_all(&conn, *page, written))),
+                Query::Page { page, answer } => {
+                    let found = select_all(&conn, *page, written);
+                    note_failure(&failure, found.as_ref().err());
+                    drop(answer.send(found));
+                }
                 // Negotiations were written with the record of their job, which the caller has seen.
-                Query::Negotiations { job, answer } => drop(answer.send(table::negotiations(&conn, job))),
+                Query::Negotiations { job, answer } => {
+                    let found = table::negotiations(&conn, job);
+                    note_failure(&failure, found.as_ref().err());
+                    drop(answer.send(found));
+                }
             }
         }
     };
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(serve);
     spawned.map_err(|source| OpenError::Read { path, source })?;
     Ok(fair_queue)
+}
+
+/// Records that the file could not be read, or that it could again, for the log and the server's status.
+fn note_failure(failure: &ReadFailure, error: Option<&HistoryError>) {
+    let reason = match error {
+        Some(HistoryError::Sqlite(source)) => Some(format!("cannot be read: {source}")),
+        // The file is fine, or one record is not.
+        Some(_) | None => None,
+    };
+    let mut known = failure.lock().expect("nobody panics with the failure in hand");
+    match &reason {
+        Some(reason) if known.is_none() => tracing::error!("the history {reason}"),
+        None if known.is_some() => tracing::info!("the history can be read again"),
+        Some(_) | None => {}
+    }
+    *known = reason;
 }
 
 /// Checks the file with SQLite in the background, and logs damage: rows are checked when they are read, the rest here.
@@ -545,6 +576,25 @@ mod tests {
             thread::sleep(Duration::from_millis(20));
         }
         assert!(matches!(of_job(2), Ok(Some(_))));
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_read_says_so_until_it_can() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut log = new_log(&dir);
+        log.append(&[done(1, "ann", "cfd", Outcome::Completed)]).expect("space on the disk");
+        log.history().sync(1).expect("a disk");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let history = History::start(log.history()).expect("a readable journal");
+        let of_job = |job| runtime.block_on(history.of_job("ann", JobId(job)));
+        assert!(matches!(of_job(1), Ok(Some(_))) && history.failure().is_none());
+        other(&log).execute_batch("ALTER TABLE history RENAME TO elsewhere").expect("nobody writes");
+        assert!(of_job(1).is_err());
+        let failure = history.failure().expect("the query has failed");
+        assert!(failure.starts_with("cannot be read: "), "{failure}");
+        other(&log).execute_batch("ALTER TABLE elsewhere RENAME TO history").expect("nobody writes");
+        assert!(matches!(of_job(1), Ok(Some(_))));
+        assert_eq!(history.failure(), None);
     }
 
     /// A long read does not delay syncing the history: snapshots of the journal wait for the sync.

@@ -8,8 +8,16 @@ use thiserror::Error;
 /// Why a journal or its history cannot be created or opened. Nothing was changed.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    #[error("there is no journal at {path}: make the data directory with 'rms-server init'", path = path.display())]
+    #[error(
+        "there is no journal at {path}: make a new data directory with 'rms-server init', or restore this one from a backup",
+        path = path.display()
+    )]
     Missing { path: PathBuf },
+    #[error(
+        "{path} has neither a log nor a snapshot: the files log.* and snapshot.* are missing. Restore them from a backup",
+        path = path.display()
+    )]
+    Emptied { path: PathBuf },
     #[error("there is already a journal at {path}", path = path.display())]
     Exists { path: PathBuf },
     #[error("cannot make the journal {path}", path = path.display())]

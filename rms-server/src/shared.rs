@@ -111,7 +111,7 @@ impl Shared {
             journal_bytes,
             snapshot: made.map(|made| Time::from_millis(i64::try_from(made.as_millis()).unwrap_or(i64::MAX))),
             snapshot_bytes: snapshot.map_or(0, |found| found.len()),
-            history_failure: self.history.failure().map(|failure| failure.reason),
+            history_failure: self.history.failure(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::simnet::{Network, Sent};
 use common::{Deployment, accept_link, now};
 use rms_model::{Role, Span};
-use rms_wire::{Backoff, Credentials, Endpoint, Expect, Input, Link, Receiver, Sender, Serve, Tuning};
+use rms_wire::{Backoff, Credentials, End, Endpoint, Expect, Input, Link, Receiver, Sender, Serve, Tuning};
 use tokio::time::{Instant, sleep, timeout};
 
 const fn ms(ms: u64) -> Duration {
@@ -149,6 +149,24 @@ async fn a_long_partition_ends_the_link_on_both_sides_after_the_idle_time() {
         // The last sign of life is at most one heartbeat older than the cut.
         assert!(secs(8) < took && took < secs(13), "{took:?}");
     }
+}
+
+/// What the agent sends still arrives: it must not pass for a sign of life once the agent has given up.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_hears_nothing_tells_the_server_within_the_idle_time() {
+    let world = World::new(17);
+    let agent = world.agent(2);
+    let (up, down) = world.link(&agent).await;
+    let (mut sender, _receiver) = channel(&down, &up).await;
+    sleep(secs(60)).await;
+    world.network.deafen(agent.local_addr().expect("bound"));
+    let cut = Instant::now();
+    sender.send(&numbered(0)).await.expect("the server knows nothing of it");
+    assert_eq!(down.closed().await, "nothing from here arrives there");
+    let took = cut.elapsed();
+    assert!(secs(8) < took && took < secs(15), "{took:?}");
+    assert_eq!(up.closed().await, "the peer has not been heard of for too long");
+    assert_eq!(up.end(), Some(End::Lost));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,10 @@
 //! `rms explain`: explains in sentences why jobs are in their states.
 
-use rms_api::answer::JobLine;
+use rms_api::answer::{JobLine, JobState, NodeLine, NodeState};
 use rms_api::call::Select;
+use rms_api::filter::NodeFilter;
 use rms_api::negotiate::NegotiationLine;
+use rms_model::hostlist;
 use serde_json::{Value, json};
 
 use super::negotiations;
@@ -15,6 +17,7 @@ use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::screen;
 use crate::select;
+use crate::stamp;
 use crate::table::Table;
 use crate::terms::Allowed;
 
@@ -46,7 +49,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let clusters = context.cluster_names(&client).await?;
     let (_, negotiations) = negotiations::ask(&client, None).await?;
     let allowed = Allowed::ask(&client, &clusters).await;
-    context.output.show(&ExplainAnswer { found, clusters, negotiations, allowed })?;
+    let away = match found.live.iter().any(|detail| has_processes(&detail.line)) {
+        true => client.nodes_of(NodeFilter { states: vec![NodeState::Away], ..NodeFilter::default() }).await?.nodes,
+        false => Vec::new(),
+    };
+    context.output.show(&ExplainAnswer { found, clusters, negotiations, allowed, away })?;
     Ok(Exit::OK)
 }
 
@@ -55,6 +62,12 @@ pub(super) struct ExplainAnswer {
     pub(super) clusters: ClusterNames,
     pub(super) negotiations: Vec<NegotiationLine>,
     pub(super) allowed: Allowed,
+    /// The nodes whose agents are away, if any job has processes.
+    pub(super) away: Vec<NodeLine>,
+}
+
+fn has_processes(line: &JobLine) -> bool {
+    matches!(line.state, JobState::Started | JobState::Ending)
 }
 
 impl ExplainAnswer {
@@ -65,7 +78,23 @@ impl ExplainAnswer {
     }
 
     fn sentence(&self, line: &JobLine) -> String {
-        explain::line(line, &self.clusters, &self.negotiations, &self.allowed, self.found.now)
+        let sentence = explain::line(line, &self.clusters, &self.negotiations, &self.allowed, self.found.now);
+        sentence + &self.away_of(line)
+    }
+
+    /// Returns a sentence about the job's nodes whose agents are away; empty if there are none.
+    fn away_of(&self, line: &JobLine) -> String {
+        let is_its = |node: &&NodeLine| has_processes(line) && line.nodes.contains(&node.name);
+        let away: Vec<&NodeLine> = self.away.iter().filter(is_its).collect();
+        let Some(longest) = away.iter().map(|node| node.since).min() else { return String::new() };
+        let names: Vec<&str> = away.iter().map(|node| node.name.as_str()).collect();
+        let (agents, are) = if away.len() == 1 { ("agent", "is") } else { ("agents", "are") };
+        format!(
+            " But the {agents} of {} {are} away, for {} now: what its processes there do is unknown until the {agents} \
+             come back or node_lost_after has passed.",
+            hostlist::fold(&names),
+            stamp::brief(self.found.now.since(longest))
+        )
     }
 }
 

@@ -316,7 +316,7 @@ fn the_server() {
         journal_bytes: 3_000_000,
         snapshot: Some(NOW - Span::from_hours(2)),
         snapshot_bytes: 40_000,
-        history_failure: Some("database disk image is malformed".into()),
+        history_failure: Some("cannot be read: database disk image is malformed".into()),
     };
     let report = LauncherReport { status: launchers, traffic };
     check("status", &status::StatusAnswer { status, report, server });

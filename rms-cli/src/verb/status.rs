@@ -50,9 +50,7 @@ impl StatusAnswer {
 
     fn history_text(&self) -> String {
         let failure = self.server.history_failure.as_deref().map(plain);
-        let failure =
-            failure.map(|failure| format!("history    cannot be written: {failure}; new records wait in the log\n"));
-        failure.unwrap_or_default()
+        failure.map_or_else(String::new, |failure| format!("history    {failure}\n"))
     }
 
     fn core_text(&self) -> String {

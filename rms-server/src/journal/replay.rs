@@ -40,7 +40,7 @@ impl Files {
         let snapshot_seq = snapshot::list(dir).map_err(of_io)?.pop().unwrap_or(0);
         let mut segments = segment::list(dir).map_err(of_io)?;
         if segments.is_empty() && snapshot_seq == 0 {
-            return Err(OpenError::Missing { path: dir.to_owned() });
+            return Err(OpenError::Emptied { path: dir.to_owned() });
         }
         let first_seq = snapshot_seq + 1;
         let begins = segments.iter().position(|begin| *begin == first_seq);
@@ -149,7 +149,7 @@ struct FactReader {
 impl FactReader {
     fn begin(files: &Files) -> Result<FactReader, OpenError> {
         let mut segments: VecDeque<u64> = files.segments.iter().copied().collect();
-        let first = segments.pop_front().ok_or_else(|| OpenError::Missing { path: files.dir.clone() })?;
+        let first = segments.pop_front().ok_or_else(|| OpenError::Emptied { path: files.dir.clone() })?;
         let reader = open_segment(&files.dir, first)?;
         if first == 1 && reader.previous != Digest::NONE {
             return Err(damaged(reader.path(), "it does not begin a journal".to_owned()));

@@ -114,7 +114,7 @@ async fn dial(path: &Path, credentials: &Credentials) -> Result<Link, LinkError>
         issued: credentials.issued(),
         expires: credentials.expires(),
     };
-    Ok(Link::new(wire, peer, authorities, &Revoked::new(), LinkOrigin::Dialled(None)))
+    Ok(Link::new(wire, peer, authorities, &Revoked::new(), LinkOrigin::DialledLocally))
 }
 
 /// Draws a nonce, which makes a signature valid for one connection only.

@@ -302,7 +302,8 @@ impl Endpoint {
         };
         match answered? {
             Some(HelloAnswer::Welcome { software: _, authorities }) => {
-                let origin = LinkOrigin::Dialled(Some(self.0.knocks.expect(address)));
+                let (knocks, idle) = (self.0.knocks.expect(address), self.0.tuning.idle);
+                let origin = LinkOrigin::Dialled { knocks, idle };
                 Ok(Link::new(wire, peer, authorities, &revoked, origin))
             }
             Some(HelloAnswer::Denied { reason }) => {

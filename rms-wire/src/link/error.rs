@@ -7,6 +7,7 @@ use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use thiserror::Error;
 
 use crate::codec::{DecodeError, EncodeError};
+use crate::link::peering::UNHEARD;
 use crate::parts::Malformed;
 use crate::tls::{PeerError, ProofError, TlsError};
 
@@ -171,7 +172,7 @@ pub(super) fn reason(error: &ConnectionError) -> String {
                 None => format!("refused by the peer: {}", close.error_code),
             }
         }
-        ConnectionError::TimedOut => "the peer has not been heard of for too long".to_owned(),
+        ConnectionError::TimedOut => UNHEARD.to_owned(),
         ConnectionError::Reset => "the peer has lost the connection (was it restarted?)".to_owned(),
         ConnectionError::LocallyClosed => "closed here".to_owned(),
         ConnectionError::VersionMismatch => "the peer speaks another version of QUIC".to_owned(),

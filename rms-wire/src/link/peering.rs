@@ -51,8 +51,10 @@ pub(super) enum LinkOrigin {
     /// The peer has connected: it is on the list of peers that get a knock after our restart, if there is one, and has
     /// a share of our memory.
     Accepted { _entry: Option<PeerEntry>, sharing: Arc<Mutex<Sharing>> },
-    /// We have connected: a knock tells us that the peer restarted; on a local socket the kernel does.
-    Dialled(Option<KnockReceiver>),
+    /// We have connected: a knock tells us that the peer restarted, and it is silent if nothing arrives for `idle`.
+    Dialled { knocks: KnockReceiver, idle: Duration },
+    /// We have connected to a local socket: the kernel tells us of the peer's end.
+    DialledLocally,
 }
 
 /// The part of a link that its channels share: the connection lives as long as any of them.
@@ -73,6 +75,9 @@ struct WireInner {
 /// The reason for the end of a link whose peer's certificate was revoked.
 pub const REVOKED: &str = "the certificate is revoked";
 
+/// The reason for the end of a link on which nothing arrives.
+pub(super) const UNHEARD: &str = "the peer has not been heard of for too long";
+
 /// Frames up to this size are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
 
@@ -83,7 +88,7 @@ impl Link {
     pub(super) fn new(wire: Wire, peer: Peer, authorities: Vec<String>, revoked: &Revoked, origin: LinkOrigin) -> Link {
         let sharing = match &origin {
             LinkOrigin::Accepted { sharing, .. } => Arc::downgrade(sharing),
-            LinkOrigin::Dialled(_) => Weak::new(),
+            LinkOrigin::Dialled { .. } | LinkOrigin::DialledLocally => Weak::new(),
         };
         let link = Link(Arc::new(Parts { wire, peer, authorities, sharing }));
         tokio::spawn(link.0.wire.end_with_certificate(&link.0.peer, revoked.clone(), origin));
@@ -173,8 +178,10 @@ impl Link {
 
     /// Returns how the link has ended; `None` as long as it has not.
     pub fn end(&self) -> Option<End> {
+        let is_unheard = self.0.wire.0.closed_here.get().is_some_and(|reason| reason == UNHEARD);
         Some(match self.0.wire.connection().close_reason()? {
             ConnectionError::ApplicationClosed(close) if close.error_code == CODE_LEAVING => End::Leaving,
+            ConnectionError::LocallyClosed if is_unheard => End::Lost,
             ConnectionError::Reset | ConnectionError::TimedOut => End::Lost,
             ConnectionError::ApplicationClosed(_)
             | ConnectionError::ConnectionClosed(_)
@@ -263,20 +270,34 @@ impl Wire {
         let (who, serial) = (peer.identity.clone(), peer.serial.clone());
         // The task must not keep the link alive.
         let (connection, inner, window) = (self.connection().clone(), Arc::downgrade(&self.0), self.0.window);
+        let idle = if let LinkOrigin::Dialled { idle, .. } = &origin { Some(*idle) } else { None };
         let mut origin = origin;
         async move {
             let pinging = async {
                 match (&mut origin, &connection) {
-                    (LinkOrigin::Dialled(Some(knock_receiver)), Connection::Quic(connection)) => loop {
-                        knock_receiver.knock().await;
+                    (LinkOrigin::Dialled { knocks, .. }, Connection::Quic(connection)) => loop {
+                        knocks.knock().await;
                         ping(connection, window);
                     },
-                    (LinkOrigin::Dialled(_) | LinkOrigin::Accepted { .. }, _) => std::future::pending().await,
+                    _ => std::future::pending().await,
+                }
+            };
+            let unheard = async {
+                match (idle, &connection) {
+                    (Some(idle), Connection::Quic(connection)) => until_unheard(connection, idle).await,
+                    _ => std::future::pending().await,
                 }
             };
             let reason = tokio::select! {
                 _ = connection.closed() => return,
                 () = pinging => return,
+                () = unheard => {
+                    if let Some(inner) = inner.upgrade() {
+                        let _ = inner.closed_here.set(UNHEARD.to_owned());
+                        inner.connection.close(CODE_CLOSED, b"nothing from here arrives there");
+                    }
+                    return;
+                }
                 () = tokio::time::sleep_until(end) => format!("the certificate of {who} has expired"),
                 () = revoked.until_it_has(&serial) => {
                     tracing::debug!(peer = %who, serial, "closing a link: revoked");
@@ -287,6 +308,20 @@ impl Wire {
                 inner.close(CODE_CLOSED, &reason);
             }
         }
+    }
+}
+
+/// Waits until nothing has arrived for `idle`, although heartbeats are answered: then QUIC gives up, too, but tells the
+/// peer nothing. A peer from which nothing arrives, but which receives, would take each retransmission for a sign of
+/// life, and give up only when `idle` has passed again. Intervals are counted, so that a process that was stopped does
+/// not take its own pause for silence.
+async fn until_unheard(connection: &quinn::Connection, idle: Duration) {
+    const INTERVALS: u32 = 8;
+    let (mut n_received, mut n_silent) = (0, 0);
+    while n_silent < INTERVALS {
+        tokio::time::sleep(idle / INTERVALS).await;
+        let before = std::mem::replace(&mut n_received, connection.stats().udp_rx.datagrams);
+        n_silent = if n_received == before { n_silent + 1 } else { 0 };
     }
 }
 

@@ -29,6 +29,8 @@ struct State {
     delay: RangeInclusive<Duration>,
     /// Addresses that are cut off in both directions.
     cut_off: BTreeSet<SocketAddr>,
+    /// Those to which nothing gets through, while what they send does.
+    deaf: BTreeSet<SocketAddr>,
     inboxes: BTreeMap<SocketAddr, Inbox>,
     n_sockets: u64,
     trace: Vec<Sent>,
@@ -72,6 +74,7 @@ impl Network {
             loss: 0.0,
             delay: Duration::from_millis(1)..=Duration::from_millis(1),
             cut_off: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             inboxes: BTreeMap::new(),
             n_sockets: 0,
             trace: Vec::new(),
@@ -92,8 +95,13 @@ impl Network {
         self.state().cut_off.insert(address);
     }
 
+    pub fn deafen(&self, address: SocketAddr) {
+        self.state().deaf.insert(address);
+    }
+
     pub fn heal(&self, address: SocketAddr) {
         self.state().cut_off.remove(&address);
+        self.state().deaf.remove(&address);
     }
 
     /// Returns the socket of node `n`. An earlier socket of the same node falls silent.
@@ -117,7 +125,7 @@ impl State {
         // Always drawn, so that a cut does not change the random numbers of the others.
         let is_lost = self.rng.random_bool(self.loss);
         let delay = self.rng.random_range(self.delay.clone());
-        let is_cut = self.cut_off.contains(&from) || self.cut_off.contains(&to);
+        let is_cut = self.cut_off.contains(&from) || self.cut_off.contains(&to) || self.deaf.contains(&to);
         let nth = self.trace.len();
         let inbox = self.inboxes.get_mut(&to).filter(|_| !is_lost && !is_cut);
         let arrives = inbox.map(|inbox| {

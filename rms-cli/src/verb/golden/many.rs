@@ -108,7 +108,11 @@ fn jobs_on_many_nodes() {
         60,
     );
     let (negotiations, allowed) = (many_negotiations(), Allowed::default());
-    check("explain", &explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed }, 30);
+    check(
+        "explain",
+        &explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed, away: Vec::new() },
+        30,
+    );
     on_eighty_columns(&history::HistoryAnswer { records: vec![ended.clone()], clusters: clusters() }, 2);
     let done =
         jobs_done::JobsDone { word: "held".into(), done: (1000..1200).map(JobId).collect(), refused: Vec::new() };
