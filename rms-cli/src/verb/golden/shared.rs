@@ -89,5 +89,27 @@ fn a_licence_of_which_a_cluster_has_too_few() {
     });
     let found = Found { now: NOW, live: vec![detail(waiting)], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
-    check("explain_licence", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed });
+    let away = Vec::new();
+    check("explain_licence", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away });
+}
+
+#[test]
+fn a_job_one_of_whose_nodes_is_away() {
+    let node = |name: &str| NodeLine {
+        name: name.to_owned(),
+        cluster: "a".into(),
+        state: NodeState::Away,
+        reason: None,
+        since: NOW - Span::from_secs(16),
+        inventory: Inventory::default(),
+        free: None,
+        address: String::new(),
+        generation: Generation(9),
+        jobs: Vec::new(),
+    };
+    let running = started();
+    let away = vec![node(&running.nodes[0]), node("another")];
+    let found = Found { now: NOW, live: vec![detail(running), detail(held())], ended: Vec::new() };
+    let (negotiations, allowed) = (Vec::new(), Allowed::default());
+    check("explain_away", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away });
 }
