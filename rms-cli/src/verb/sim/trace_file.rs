@@ -145,6 +145,7 @@ impl CleaningArgs {
         let dropped = [
             counted(cleaned.n_without_size, "has no size", "have no size"),
             counted(n_without_run, "has no run time", "have no run time"),
+            counted(cleaned.n_too_long, "runs for more than 100 years", "run for more than 100 years"),
             counted(n_larger, "is larger than", "are larger than").map(|larger| format!("{larger} {nodes} nodes")),
         ];
         let dropped = dropped.into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -228,6 +229,7 @@ mod tests {
     fn a_trace_of_which_nothing_is_left_is_an_error_that_says_why() {
         // Two jobs of partition 1 on 8 processors, of which one has no run time.
         let two = "1 0 0 10 8 -1 -1 8 10 -1 1 1 1 1 1 1 -1 -1\n2 5 0 0 8 -1 -1 8 10 -1 1 1 1 1 1 1 -1 -1\n";
+        let endless = "1 0 0 100000000000 8 -1 -1 8 100000000000 -1 1 1 1 1 1 1 -1 -1\n";
         assert_eq!(read(two, "--nodes 8"), Ok(2));
         for (content, options, why) in [
             ("", "--nodes 8", "it has no records"),
@@ -235,6 +237,7 @@ mod tests {
             (two, "--nodes 8 --partition 7", "it has no records of partition 7"),
             (two, "--nodes 4", "2 are larger than 4 nodes; cut them by --too-large cut"),
             (two, "--nodes 4 --zero-run drop", "1 has no run time, 1 is larger than 4 nodes"),
+            (endless, "--nodes 8", "1 runs for more than 100 years"),
             (two, "--nodes 8 --skip 2", "--skip 2 leaves out all 2"),
             (two, "--nodes 8 --jobs 0", "--jobs 0 takes none"),
         ] {

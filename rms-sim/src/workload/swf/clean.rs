@@ -87,6 +87,8 @@ pub struct Cleaned {
     pub n_without_size: usize,
     /// Dropped or set to a second: no run time.
     pub n_without_run: usize,
+    /// Dropped: a wall time of more than 100 years, which no server accepts.
+    pub n_too_long: usize,
     /// Killed at their limit or extended.
     pub n_overrun: usize,
     /// Larger than `most_nodes`.
@@ -216,13 +218,19 @@ fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<Tr
         Overrun::Kill => (run.min(wall), wall),
         Overrun::Extend => (run, wall.max(run)),
     };
+    let wall = round_up(wall, cleaning.wall_unit);
+    if wall > Span::MAX_WALL {
+        cleaned.n_too_long += 1;
+        cleaned.n_dropped += 1;
+        return None;
+    }
     let n_nodes = n_nodes.min(cleaning.most_nodes.unwrap_or(u32::MAX));
     Some(TraceJob {
         number: record.number,
         submit: record.submit,
         n_nodes,
         n_procs: u32::try_from(n_procs).unwrap_or(u32::MAX).min(n_nodes.saturating_mul(cleaning.cores_per_node.max(1))),
-        wall: round_up(wall, cleaning.wall_unit),
+        wall,
         run,
         user: record.user,
     })
