@@ -22,7 +22,11 @@ pub enum OpenError {
     Exists { path: PathBuf },
     #[error("cannot make the journal {path}", path = path.display())]
     Create { path: PathBuf, source: io::Error },
-    #[error("{path} is not a journal of this program", path = path.display())]
+    #[error(
+        "{path} is not a journal of this program. If it was one, restore it from a backup, or let 'rms-server recover' say \
+         what can be kept",
+        path = path.display()
+    )]
     Foreign { path: PathBuf },
     #[error(
         "{path} has journal format {found}, and this server reads format {expected}: start the server version that wrote it",
