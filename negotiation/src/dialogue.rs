@@ -311,16 +311,18 @@ impl Dialogue {
                 self.nodes = Some(nodes.clone());
                 Statement::Commit { round, nodes }
             }
-            Action::Ready => {
-                let nodes = self.nodes.clone().unwrap_or_default();
-                self.check_nodes(&nodes)?;
-                self.nodes = Some(nodes.clone());
-                Statement::Ready { round, nodes }
-            }
+            Action::Ready => self.ready(round, self.nodes.clone().unwrap_or_default())?,
+            Action::Gone(nodes) => self.ready(round, nodes)?,
             Action::Reject(reason) => self.ending(Ending::Rejected, reason),
             Action::Withdraw(reason) => self.ending(Ending::Withdrawn, reason),
             Action::Fail(reason) => self.ending(Ending::Failed, reason),
         })
+    }
+
+    fn ready(&mut self, round: u16, nodes: BTreeSet<NodeId>) -> Result<Statement, Breach> {
+        self.check_nodes(&nodes)?;
+        self.nodes = Some(nodes.clone());
+        Ok(Statement::Ready { round, nodes })
     }
 
     fn hear(&mut self, now: Time, message: &Message, output: &mut Output) -> Result<(), Rejected> {

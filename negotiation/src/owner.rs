@@ -46,6 +46,8 @@ pub enum Action {
     Commit(BTreeSet<NodeId>),
     /// By the RMS: the change is done.
     Ready,
+    /// By the RMS: these nodes, which the application was to give back, are lost: the change is done without its word.
+    Gone(BTreeSet<NodeId>),
     /// What was agreed cannot be done.
     Fail(Reason),
 }
@@ -103,7 +105,7 @@ impl Action {
             Action::Reject(_) => StatementKind::End(Ending::Rejected),
             Action::Withdraw(_) => StatementKind::End(Ending::Withdrawn),
             Action::Commit(_) => StatementKind::Commit,
-            Action::Ready => StatementKind::Ready,
+            Action::Ready | Action::Gone(_) => StatementKind::Ready,
             Action::Fail(_) => StatementKind::End(Ending::Failed),
         }
     }

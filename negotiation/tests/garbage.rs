@@ -67,13 +67,14 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
 /// Returns a random action of an owner; most of them are not possible.
 fn wild_action(dice: &mut Dice, end: &Dialogue) -> Action {
     let n_nodes = end.proposal().map_or(0, Template::n_nodes) as u32;
-    match dice.below(8) {
+    match dice.below(9) {
         0 => Action::Propose { template: wild_template(dice), valid_for: MINUTE },
         1 | 2 => Action::Accept,
         3 => Action::Reject(Reason::Declined),
         4 => Action::Withdraw(Reason::Declined),
         5 => Action::Commit((0..n_nodes).map(NodeId).collect()),
         6 => Action::Ready,
+        7 => Action::Gone((0..n_nodes).map(NodeId).collect()),
         _ => Action::Fail(Reason::Lost),
     }
 }

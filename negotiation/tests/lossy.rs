@@ -105,7 +105,7 @@ impl World {
         let proposed = match &action {
             Action::Propose { template, .. } => Some(template.clone()),
             Action::Accept | Action::Reject(_) | Action::Withdraw(_) | Action::Commit(_) | Action::Ready => None,
-            Action::Fail(_) => None,
+            Action::Gone(_) | Action::Fail(_) => None,
         };
         let before = self.end(side).clone();
         match self.end(side).act(clock, action) {

@@ -147,6 +147,7 @@ fn actions(initiator: Side, direction: Direction) -> Vec<Action> {
         commit(1),
         commit(2),
         Action::Ready,
+        Action::Gone([NodeId(0)].into()),
         Action::Fail(Reason::Lost),
     ]
 }

@@ -281,6 +281,7 @@ impl Context {
         | Fact::NodesDeparting { job, .. }
         | Fact::NodesChosen { job, .. }
         | Fact::PromiseWarned { job, .. }
+        | Fact::PromisedNodesLost { job, .. }
         | Fact::CoresSet { job, .. }
         | Fact::GrantsSet { job, .. }
         | Fact::LicencesSet { job, .. }

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::effect::Effect;
 use crate::state::job::{Job, Share, Started};
 use crate::state::node::Node;
-use crate::state::{constraint_of, takes_whole_nodes, tasks_per_node, threads_of_core};
+use crate::state::{constraint_of, takes_parts, tasks_per_node, threads_of_core};
 use crate::step::Step;
 
 impl Context {
@@ -110,7 +110,7 @@ impl Context {
         // A job that requested all cores has the node without a grant; its agent is sent one like for any other job.
         let all_cores = |known: &Node| {
             let Constraint { memory, devices, .. } = constraint_of(spec, &started.request);
-            let shares = self.state().is_shared(known.cluster) && !takes_whole_nodes(spec) && devices.is_empty();
+            let shares = self.state().is_shared(known.cluster) && takes_parts(job) && devices.is_empty();
             shares.then(|| Grant { cores: Indices::below(known.inventory.cores), memory, ..Grant::default() })
         };
         let mut shares = started.is_sharing().then(|| self.state().cores_of(job)).into_iter().flatten();

@@ -110,6 +110,7 @@ impl Published {
             | Fact::NodesStay { .. }
             | Fact::LimitsDeclared { .. }
             | Fact::PromiseWarned { .. }
+            | Fact::PromisedNodesLost { .. }
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }

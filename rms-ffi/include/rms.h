@@ -466,9 +466,10 @@ int rms_withdraw(struct rms_session *session,
                  uint64_t id);
 
 // Releases nodes at a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is
-// about to; as many as agreed, without the job's first node, which stays. NULL and 0: the nodes that were agreed by
-// name, or else its last ones. What still runs there after the RMS's grace time is killed. RMS_EVENT_READY reports
-// that they are gone. With id 0, after RMS_EVENT_STAGE_ENDS: the nodes to leave when the next stage begins; until then
+// about to; as many as agreed, without the job's first node, which stays. NULL and 0: the nodes that RMS_EVENT_AGREED
+// named. Nodes among those that are lost meanwhile count as left, named or not; if all are, the shrink is ready
+// without a release, and a late one is RMS_OK. What still runs there after the RMS's grace time is killed.
+// RMS_EVENT_READY reports that they are gone. With id 0, after RMS_EVENT_STAGE_ENDS: the nodes to leave when the next stage begins; until then
 // the application keeps them. Without a profile, id 0 is not a negotiation.
 int rms_release(struct rms_session *session,
                 uint64_t id,
@@ -502,7 +503,7 @@ int rms_breakpoint(struct rms_session *session,
                    struct rms_change *change);
 
 // Confirms that the application has left the nodes that rms_breakpoint() told it to leave, or continues without those
-// that are already gone (is_done). Call it after every RMS_SHRINK, before the next rms_breakpoint(). What still runs
+// that are already gone (is_done). Nodes that are lost while it leaves them count as left. Call it after every RMS_SHRINK, before the next rms_breakpoint(). What still runs
 // on nodes that were left is killed after the RMS's grace time.
 int rms_release_done(struct rms_session *session);
 

@@ -75,7 +75,7 @@ impl Breakpoint {
             Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}
             // The policy answers proposals.
             Event::Offered(_) | Event::Countered(_) => {}
-            Event::NodesLost(nodes) => self.add(None, Direction::Shrink, nodes, true),
+            Event::NodesLost(nodes) => self.lost(nodes),
             Event::Holding(holding) => self.holds(holding),
             Event::StageEnds(StageEnds { leaving, .. }) => self.stage_ends(leaving),
             Event::Warned(_) | Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
@@ -226,6 +226,23 @@ impl Breakpoint {
         self.waiting.push_back(Change { id, direction, nodes, is_done });
     }
 
+    /// Records lost nodes. The application is not told again to do without those that it has left or is leaving; nor is
+    /// it told to leave what is lost.
+    fn lost(&mut self, nodes: &[HeldNode]) {
+        let is_lost = |name: &String| nodes.iter().any(|node| node.name == *name);
+        self.known.retain(|name| !is_lost(name));
+        let mut dropped: BTreeSet<String> = BTreeSet::new();
+        for change in self.leaving.iter_mut().chain(&mut self.left) {
+            dropped.extend(change.nodes.extract_if(.., |name| is_lost(name)));
+        }
+        for change in self.waiting.iter_mut().filter(|change| change.direction == Direction::Shrink) {
+            change.nodes.retain(|name| !is_lost(name));
+        }
+        self.waiting.retain(|change| !change.nodes.is_empty());
+        let untold: Vec<HeldNode> = nodes.iter().filter(|node| !dropped.contains(&node.name)).cloned().collect();
+        self.add(None, Direction::Shrink, &untold, true);
+    }
+
     /// Records that nodes have been taken, whether the application was ready or not.
     fn gone(&mut self, id: NegotiationId, nodes: &[HeldNode]) {
         let is_expected = self.left.iter().any(|change| change.id == Some(id));
@@ -237,8 +254,13 @@ impl Breakpoint {
             // It is already leaving them; its confirmation is no longer needed.
             Some(change) => change.is_done = true,
             None => {
+                let of_it = self.waiting.iter().filter(|change| change.id == Some(id));
+                let named: BTreeSet<String> = of_it.flat_map(|change| change.nodes.iter().cloned()).collect();
                 self.waiting.retain(|change| change.id != Some(id));
-                self.add(Some(id), Direction::Shrink, nodes, true);
+                // The others were lost, and are reported already.
+                let is_untold = |node: &&HeldNode| named.contains(&node.name) || self.known.contains(&node.name);
+                let untold: Vec<HeldNode> = nodes.iter().filter(is_untold).cloned().collect();
+                self.add(Some(id), Direction::Shrink, &untold, true);
             }
         }
     }
@@ -257,7 +279,7 @@ impl Breakpoint {
             change.is_done = true;
             change.clone()
         });
-        if let Some(change) = left.or(leaving) {
+        if let Some(change) = left.or(leaving).filter(|change| !change.nodes.is_empty()) {
             self.waiting.push_back(Change { direction: Direction::Grow, is_done: false, ..change });
         }
     }
@@ -557,6 +579,51 @@ mod tests {
         assert_eq!((change.id, change.nodes.join(" "), change.is_done), (None, "c".to_owned(), true));
         assert_eq!(breakpoint.n_after(&change, ["a", "b", "c", "d"].map(str::to_owned).into_iter()), 2);
         assert_eq!(breakpoint.release(), Release::Void);
+    }
+
+    #[test]
+    fn nodes_that_are_lost_while_they_are_left_are_told_once() {
+        // All of them: the RMS counts them as given back.
+        let mut breakpoint = Breakpoint::of(&holding("a c d"));
+        breakpoint.hear(&agreed("d"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), false)));
+        breakpoint.hear(&Event::NodesLost(nodes("d")));
+        breakpoint.hear(&Event::Holding(holding("a c")));
+        breakpoint.hear(&ready(Direction::Shrink, "d"));
+        assert_eq!((breakpoint.release(), told(&mut breakpoint)), (Release::Void, None));
+        // One of them: the others are still to be released.
+        let mut breakpoint = Breakpoint::of(&holding("a c d"));
+        breakpoint.hear(&agreed("c d"));
+        told(&mut breakpoint);
+        breakpoint.hear(&Event::NodesLost(nodes("d")));
+        breakpoint.hear(&Event::Holding(holding("a c")));
+        assert_eq!((breakpoint.release(), told(&mut breakpoint)), (say("c"), None));
+        // Nothing comes of it: the lost one is not to be used again.
+        breakpoint.hear(&failed_because(Reason::Changed));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Grow, "c".into(), false)));
+        assert_eq!(told(&mut breakpoint), None);
+    }
+
+    #[test]
+    fn nodes_that_are_lost_before_they_are_left_are_told_as_gone() {
+        let mut breakpoint = Breakpoint::of(&holding("a c d"));
+        for event in [agreed("c d"), Event::NodesLost(nodes("d")), Event::Holding(holding("a c"))] {
+            breakpoint.hear(&event);
+        }
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".into(), false)));
+        assert_eq!(breakpoint.release(), say("c"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), true)));
+        assert_eq!(breakpoint.release(), Release::Void);
+        breakpoint.hear(&ready(Direction::Shrink, "c d"));
+        assert_eq!(told(&mut breakpoint), None);
+
+        let mut breakpoint = Breakpoint::of(&holding("a d"));
+        for event in [agreed("d"), Event::NodesLost(nodes("d")), Event::Holding(holding("a"))] {
+            breakpoint.hear(&event);
+        }
+        breakpoint.hear(&ready(Direction::Shrink, "d"));
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "d".into(), true)));
+        assert_eq!((breakpoint.release(), told(&mut breakpoint)), (Release::Void, None));
     }
 
     #[test]

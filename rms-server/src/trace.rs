@@ -74,6 +74,9 @@ pub fn fact(fact: &Fact) {
         Fact::PromiseWarned { job, negotiation, .. } => {
             tracing::warn!(target: "facts", %job, %negotiation, "the job has not released what it promised");
         }
+        Fact::PromisedNodesLost { job, negotiation, .. } => {
+            tracing::debug!(target: "facts", %job, %negotiation, "promised nodes are lost");
+        }
         Fact::NodesHeld { job, .. }
         | Fact::NodesDeparting { job, .. }
         | Fact::NodesStay { job }

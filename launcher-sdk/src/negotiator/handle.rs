@@ -248,7 +248,8 @@ impl Negotiation {
     }
 
     /// Releases nodes, by name, at a breakpoint after an agreed shrink: the application has moved away from them, and they can
-    /// be taken. Processes that still run there are ended. [`Event::Ready`] follows once they are gone.
+    /// be taken. Processes that still run there are ended. [`Event::Ready`] follows once they are gone. Nodes that it was
+    /// told to leave and has lost meanwhile count as left, named or not; if all of them are gone, nothing is done.
     ///
     /// # Errors
     /// No shrink is agreed, these are not the agreed nodes, or the job's first node is among them.

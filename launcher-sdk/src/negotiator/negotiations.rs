@@ -32,6 +32,9 @@ pub(super) struct Negotiations {
     awaiting_holding: Vec<(NegotiationId, Time)>,
     /// The rounds of proposals that were reported to the application: each is reported once.
     told_rounds: BTreeMap<NegotiationId, u16>,
+    /// The nodes that the application was told to leave, for each agreed shrink: they stay the same, whatever it loses or
+    /// gets meanwhile.
+    told_leaving: BTreeMap<NegotiationId, BTreeSet<NodeId>>,
     /// The end of a stage that was reported last, and the generation of nodes at that time.
     told_stage_end: Option<(u32, StageEnds)>,
 }
@@ -72,6 +75,7 @@ impl Negotiations {
             release_within: *release_within,
             awaiting_holding: Vec::new(),
             told_rounds: BTreeMap::new(),
+            told_leaving: BTreeMap::new(),
             told_stage_end: None,
         };
         negotiations.remember_nodes();
@@ -165,6 +169,11 @@ impl Negotiations {
     }
 
     pub fn act(&mut self, now: Time, id: NegotiationId, act: Act) -> Result<Outcome, NegotiatorError> {
+        if let Act::Release(names) = &act
+            && self.are_gone(id, names.as_deref())
+        {
+            return Ok(Outcome::default());
+        }
         let action = match act {
             Act::Accept => Action::Accept,
             Act::Counter(items) => self.counter(id, items)?,
@@ -327,13 +336,17 @@ impl Negotiations {
     }
 
     /// Returns what was agreed, and for a shrink, until when the leaving nodes may be kept.
-    fn agreed(&self, id: NegotiationId, kept_until: Option<Time>) -> Option<Agreed> {
+    fn agreed(&mut self, id: NegotiationId, kept_until: Option<Time>) -> Option<Agreed> {
         let template = self.dialogues.get(id)?.proposal()?.clone();
         let direction = template.direction();
         let (leaving, until) = match direction {
             Direction::Grow => (Vec::new(), None),
             Direction::Shrink => {
-                let leaving = self.named(&default_leaving(&template, &self.holding));
+                let leaving = default_leaving(&template, &self.holding);
+                let known: BTreeSet<NegotiationId> = self.dialogues().iter().map(Dialogue::id).collect();
+                self.told_leaving.retain(|id, _| known.contains(id));
+                self.told_leaving.insert(id, leaving.clone());
+                let leaving = self.named(&leaving);
                 let until = kept_until.filter(|_| !leaving.is_empty());
                 (leaving, until)
             }
@@ -352,10 +365,19 @@ impl Negotiations {
 
     fn leaving(&self, id: NegotiationId, names: Option<Vec<String>>) -> Result<BTreeSet<NodeId>, NegotiatorError> {
         let dialogue = self.dialogues.get(id).ok_or(ActError::NoSuch(id))?;
+        let told = self.told_leaving.get(&id);
         match names {
             Some(names) => {
-                let leaving: BTreeSet<NodeId> =
-                    names.iter().map(|name| node(&self.holding, name)).collect::<Result<_, _>>()?;
+                let held = |node: &NodeId| self.holding.nodes.iter().any(|held| held.node == *node);
+                let lost: BTreeSet<NodeId> = told.into_iter().flatten().copied().filter(|node| !held(node)).collect();
+                let lost_as = |name: &str| lost.iter().copied().find(|node| self.is_called(*node, name));
+                let named = names.iter().map(|name| lost_as(name).map_or_else(|| node(&self.holding, name), Ok));
+                let mut leaving: BTreeSet<NodeId> = named.collect::<Result<_, _>>()?;
+                // The server counts a lost node as given back, whether the application still names it or not.
+                let n_agreed = dialogue.proposal().map_or(0, Template::n_nodes) as usize;
+                let n_missing = n_agreed.saturating_sub(leaving.len());
+                let others: Vec<NodeId> = lost.iter().copied().filter(|node| !leaving.contains(node)).collect();
+                leaving.extend(others.into_iter().take(n_missing));
                 match self.holding.nodes.first().filter(|first| leaving.contains(&first.node)) {
                     // Sent to the server, this would end the whole negotiation.
                     Some(first) => Err(NegotiatorError::FirstNode(first.name.clone())),
@@ -364,9 +386,22 @@ impl Negotiations {
             }
             None => {
                 let agreed = dialogue.proposal().ok_or(ActError::NotNow(dialogue.phase()))?;
-                Ok(default_leaving(agreed, &self.holding))
+                Ok(told.cloned().unwrap_or_else(|| default_leaving(agreed, &self.holding)))
             }
         }
+    }
+
+    /// Returns whether a shrink is ready by which these nodes have gone, or without names, any: they may have been lost
+    /// while the application left them, so that its release comes too late and has nothing to do.
+    fn are_gone(&self, id: NegotiationId, names: Option<&[String]>) -> bool {
+        let dialogue = self.dialogues.get(id).filter(|dialogue| dialogue.phase() == Phase::Applied);
+        let dialogue = dialogue.filter(|dialogue| dialogue.direction() == Some(Direction::Shrink));
+        let Some(gone) = dialogue.and_then(Dialogue::nodes) else { return false };
+        names.into_iter().flatten().all(|name| gone.iter().any(|node| self.is_called(*node, name)))
+    }
+
+    fn is_called(&self, node: NodeId, name: &str) -> bool {
+        self.known.get(&node).is_some_and(|known| known.name == name)
     }
 
     /// Reports ready negotiations once their change shows in the holding; with `holding_came`, or when that takes too
@@ -408,7 +443,8 @@ impl Negotiations {
         // Nodes that left before the last change are no longer needed.
         let still = |node: &NodeId| {
             let is_negotiated_about = |dialogue: &Dialogue| dialogue.nodes().is_some_and(|nodes| nodes.contains(node));
-            self.dialogues.all().iter().any(is_negotiated_about)
+            let is_told = self.told_leaving.values().any(|nodes| nodes.contains(node));
+            is_told || self.dialogues.all().iter().any(is_negotiated_about)
         };
         let mut known = std::mem::take(&mut self.known);
         known.retain(|node, _| still(node));

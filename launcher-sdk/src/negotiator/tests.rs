@@ -331,6 +331,46 @@ fn nodes_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
     assert_eq!(nodes, Some(BTreeSet::from([NodeId(2), NodeId(3)])));
 }
 
+/// A node that it was told to leave is lost: it releases those that it was told, and no others in its place.
+#[test]
+fn nodes_that_are_lost_on_the_way_are_released_with_the_rest() {
+    let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    for released in [None, names(&["a4", "a5"]), names(&["a4"])] {
+        let mut table = Table::answering(5, Limits::between(1, 5));
+        let id = table.rms_offers(Direction::Shrink, nodes(5, 2));
+        table.holds(2, 4);
+        table.does(id, Act::Release(released));
+        let nodes = table.rms.get(id).and_then(|dialogue| dialogue.nodes()).cloned();
+        assert_eq!(nodes, Some(BTreeSet::from([NodeId(4), NodeId(5)])));
+    }
+}
+
+/// The server says that the shrink is done, since the node is lost: to release it now is no mistake, others it is.
+#[test]
+fn who_releases_a_lost_node_late_does_nothing() {
+    let mut table = Table::answering(3, Limits::between(1, 3));
+    let id = table.rms_offers(Direction::Shrink, nodes(3, 1));
+    table.holds(2, 2);
+    table.rms_does(id, Action::Gone(BTreeSet::from([NodeId(3)])));
+    assert_eq!(table.phase(id), Phase::Applied);
+    assert!(matches!(table.take_events().last(), Some(Event::Ready(ready)) if ready.nodes[0].name == "a3"));
+    table.does(id, Act::Release(None));
+    table.does(id, Act::Release(Some(vec!["a3".to_owned()])));
+    let other = Act::Release(Some(vec!["a2".to_owned()]));
+    table.negotiations.act(at(0), id, other).expect_err("it keeps this one");
+}
+
+/// A node comes between the agreement and the release: it was not named, and stays.
+#[test]
+fn a_node_that_came_later_is_not_released_by_default() {
+    let mut table = Table::answering(3, Limits::between(1, 9));
+    let id = table.rms_offers(Direction::Shrink, nodes(3, 1));
+    table.holds(2, 4);
+    table.does(id, Act::Release(None));
+    let nodes = table.rms.get(id).and_then(|dialogue| dialogue.nodes()).cloned();
+    assert_eq!(nodes, Some(BTreeSet::from([NodeId(3)])));
+}
+
 #[test]
 fn who_leaves_other_nodes_than_were_named_is_told_the_names() {
     let mut table = Table::answering(4, Limits::between(1, 4));

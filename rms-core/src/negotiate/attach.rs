@@ -313,10 +313,8 @@ impl Negotiations<'_> {
             .into_iter()
             .flat_map(JobNegotiations::open)
             .filter(|negotiation| negotiation.is_warned);
-        let agreed = warned
-            .filter(|negotiation| negotiation.phase() == Phase::Accepted)
-            .filter_map(|negotiation| negotiation.dialogue.proposal());
-        agreed.flat_map(|agreed| self.last_nodes(job, agreed)).collect()
+        let agreed = warned.filter(|negotiation| negotiation.phase() == Phase::Accepted);
+        agreed.flat_map(|negotiation| self.last_nodes(job, negotiation)).collect()
     }
 
     pub(super) fn holding_of(&self, now: Time, job: JobId) -> Holding {

@@ -178,8 +178,7 @@ impl Negotiations<'_> {
             let all = self.open_negotiations_of(job);
             let all =
                 all.filter(|negotiation| negotiation.direction() == Direction::Shrink && !negotiation.is_handed_over);
-            let asked =
-                all.filter_map(move |negotiation| negotiation.dialogue.proposal()?.nodes_by_cluster().remove(&cluster));
+            let asked = all.filter_map(move |negotiation| negotiation.not_lost().remove(&cluster));
             asked.map(move |nodes| (job, u32::try_from(nodes).unwrap_or(u32::MAX)))
         })
     }

@@ -13,6 +13,7 @@ use super::inside::mixes_with_nodes;
 use crate::effect::Effect;
 use crate::state::fact::Fact;
 use crate::state::job::Job;
+use crate::state::negotiations::Negotiation;
 use crate::step::Step;
 
 impl Negotiations<'_> {
@@ -117,8 +118,11 @@ impl Negotiations<'_> {
             let agreed = agreed.clone();
             return self.carry_out(now, step, job, id, (Span::from_millis(-less.as_millis()), &agreed));
         }
+        if negotiation.are_all_lost() {
+            return self.await_lost(now, step, job, id);
+        }
         if self.is_proxied(job, id) {
-            let nodes = self.last_nodes(job, agreed);
+            let nodes = self.last_nodes(job, negotiation).into_iter().chain(negotiation.lost.keys().copied()).collect();
             let round = negotiation.dialogue.round();
             self.say_as_proxy(now, step, job, id, Statement::Commit { round, nodes });
             if self.negotiation(job, id).is_some_and(|negotiation| negotiation.dialogue.nodes().is_none()) {
@@ -128,6 +132,16 @@ impl Negotiations<'_> {
             return;
         }
         self.enforce_promise(now, step, job, id);
+    }
+
+    /// Says that a shrink is ready whose nodes are all lost, once no process can be left on them.
+    fn await_lost(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let lost: BTreeSet<NodeId> = negotiation.lost.keys().copied().collect();
+        let Some(started) = self.context.state().jobs()[&job].started() else { return };
+        if !lost.iter().any(|node| started.is_leaving(*node)) {
+            let _ = self.act(now, step, job, id, Action::Gone(lost));
+        }
     }
 
     /// Warns an application that does not keep its promise, and then takes its last nodes.
@@ -148,11 +162,8 @@ impl Negotiations<'_> {
 
     /// Takes the nodes of a shrink by force; the negotiation fails with that.
     pub(super) fn take_back(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId, reason: Reason) {
-        let Some(agreed) = self.negotiation(job, id).and_then(|negotiation| negotiation.dialogue.proposal()).cloned()
-        else {
-            return;
-        };
-        let nodes = self.last_nodes(job, &agreed);
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let nodes = self.last_nodes(job, negotiation);
         let failed = self.act(now, step, job, id, Action::Fail(reason));
         if failed.is_err() {
             let _ = self.act(now, step, job, id, Action::Withdraw(reason));
@@ -161,11 +172,12 @@ impl Negotiations<'_> {
     }
 
     /// Returns the nodes that leave where the application does not choose: of each cluster the named ones, then the
-    /// last ones.
-    pub(super) fn last_nodes(&self, job: JobId, agreed: &Template) -> BTreeSet<NodeId> {
-        let mut nodes = super::hold::named_nodes(Some(agreed));
+    /// last ones. Lost nodes have left already.
+    pub(super) fn last_nodes(&self, job: JobId, negotiation: &Negotiation) -> BTreeSet<NodeId> {
+        let mut nodes = super::hold::named_nodes(negotiation.dialogue.proposal());
+        nodes.retain(|node| !negotiation.lost.contains_key(node));
         let named = self.count_by_cluster(&nodes);
-        for (cluster, n_nodes) in agreed.nodes_by_cluster() {
+        for (cluster, n_nodes) in negotiation.not_lost() {
             let n_named = named.get(&cluster).copied().unwrap_or(0);
             let others = self.others_on(job, cluster).rev();
             let others = others.filter(|node| self.can_leave(job, *node) && !nodes.contains(node));
@@ -184,21 +196,26 @@ impl Negotiations<'_> {
         }
         let entry = &self.context.state().jobs()[&job];
         let Some(started) = entry.started() else { return };
-        if negotiation.is_handed_over {
+        let names_others = nodes.iter().any(|node| !negotiation.lost.contains_key(node));
+        if negotiation.is_handed_over && !(negotiation.are_all_lost() && names_others) {
             if !nodes.iter().any(|node| started.is_leaving(*node)) {
                 let _ = self.act(now, step, job, id, Action::Ready);
             }
             return;
         }
-        let agreed = negotiation.dialogue.proposal().map(Template::nodes_by_cluster);
-        let are_of_their_clusters = agreed == Some(self.count_by_cluster(&nodes));
-        if !are_of_their_clusters || !nodes.iter().all(|node| self.can_leave(job, *node)) {
+        let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| !negotiation.lost.contains_key(node)).collect();
+        let are_those_agreed = negotiation.not_lost() == self.count_by_cluster(&nodes);
+        if !are_those_agreed || !nodes.iter().all(|node| self.can_leave(job, *node)) {
             let are_kept = self.pinned_nodes(job).any(|kept| nodes.contains(&kept));
-            let reason = if are_kept { Reason::KeepsRanks } else { Reason::BadProposal };
+            let reason = match are_kept {
+                true => Reason::KeepsRanks,
+                // With what is lost, more would go than was agreed.
+                false if !are_those_agreed && !negotiation.lost.is_empty() => Reason::Changed,
+                false => Reason::BadProposal,
+            };
             let _ = self.act(now, step, job, id, Action::Fail(reason));
             return;
         }
-        let nodes: Vec<NodeId> = nodes.into_iter().collect();
         if leaves_by_itself(entry) && self.is_proxied(job, id) {
             let is_asked = started.evolved.as_ref().is_some_and(|evolved| evolved.departing.contains_key(&nodes[0]));
             if !is_asked {
@@ -306,6 +323,7 @@ impl Negotiations<'_> {
         let others = others.filter(|other| *other != node && stays(&other) && self.can_leave(job, *other));
         freed.extend(others.take((n_left - total) as usize));
         let course = self.course_of(now, job, started.nodes.len() as u32 - freed.len() as u32, Span::ZERO);
+        self.count_as_given(step, job, &freed);
         self.give_up_shrinks(now, step, job, total.saturating_sub(limits.least));
         self.change_nodes(now, step, job, Vec::new(), freed.clone(), course);
         if self.negotiators.attached.contains_key(&job) {
@@ -330,11 +348,29 @@ impl Negotiations<'_> {
         })
     }
 
+    /// Counts lost nodes that the application has promised, or is leaving, as given back: no others go in their place.
+    fn count_as_given(&mut self, step: &mut Step, job: JobId, lost: &[NodeId]) {
+        for id in self.open_negotiations(job) {
+            let Some(negotiation) = self.negotiation(job, id) else { continue };
+            if negotiation.agreed_to_leave().is_none() {
+                continue;
+            }
+            let promised = match negotiation.dialogue.nodes() {
+                Some(chosen) => chosen.clone(),
+                None => self.last_nodes(job, negotiation),
+            };
+            let nodes: Vec<NodeId> = lost.iter().copied().filter(|node| promised.contains(node)).collect();
+            if !nodes.is_empty() {
+                self.context.record(step, Fact::PromisedNodesLost { job, negotiation: id, nodes });
+            }
+        }
+    }
+
     /// Gives up shrinks that would now take more than the application can spare.
     fn give_up_shrinks(&mut self, now: Time, step: &mut Step, job: JobId, n_spare: u32) {
         for id in self.open_negotiations(job) {
             let Some(negotiation) = self.negotiation(job, id) else { continue };
-            let n_agreed = negotiation.dialogue.proposal().map_or(0, |proposal| proposal.n_nodes());
+            let n_agreed: u64 = negotiation.not_lost().values().sum();
             let is_too_much = negotiation.direction() == Direction::Shrink && n_agreed > u64::from(n_spare);
             if is_too_much && !negotiation.is_handed_over {
                 let given_up = self.act(now, step, job, id, Action::Fail(Reason::Changed));

@@ -8,7 +8,7 @@ use super::ledger::meets;
 use super::row;
 use crate::state::job::{Job, Started};
 use crate::state::node::Node;
-use crate::state::{Piece, SharedCluster, State, constraint_of, pieces_to_grow, takes_whole_nodes};
+use crate::state::{Piece, SharedCluster, State, constraint_of, pieces_to_grow, takes_parts};
 
 /// Returns up to `wanted` nodes of a cluster that an application may use: free ones, plain ones first; of nodes that it
 /// shares, the fullest with room, or the emptiest.
@@ -63,7 +63,7 @@ fn first_request(started: &Started) -> Request {
 
 /// Returns the cluster, if the application takes parts of its nodes.
 fn shares<'a>(state: &'a State, entry: &Job, cluster: ClusterId) -> Option<&'a SharedCluster> {
-    state.shared().get(cluster).filter(|_| !takes_whole_nodes(&entry.spec))
+    state.shared().get(cluster).filter(|_| takes_parts(entry))
 }
 
 /// Returns what the application would take of this node; `None` if there is no room now, or it already has a part of

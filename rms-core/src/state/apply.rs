@@ -344,6 +344,7 @@ impl State {
             Fact::LimitsDeclared { job, declared } => self.declared(*job, declared)?,
             Fact::LossDeclared { job, survives } => self.negotiations_mut(*job)?.survives_loss = *survives,
             Fact::PromiseWarned { job, negotiation, at } => self.warned(*job, *negotiation, *at)?,
+            Fact::PromisedNodesLost { job, negotiation, nodes } => self.promised_lost(*job, *negotiation, nodes)?,
             Fact::LoanCalled { job, negotiation, cluster, by } => {
                 self.loan_called(*job, *negotiation, *cluster, *by)?
             }

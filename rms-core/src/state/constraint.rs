@@ -56,10 +56,30 @@ pub(crate) fn takes_whole_nodes(spec: &JobSpec) -> bool {
     spec.resources.exclusive || spec.cpus_per_task == 0
 }
 
+/// Returns whether a running application takes parts of the nodes of a core-shared cluster.
+pub(crate) fn takes_parts(entry: &Job) -> bool {
+    entry.slice_cores().is_some() || !takes_whole_nodes(&entry.spec)
+}
+
 /// Returns what a running application takes of an additional node of this kind: as much as of its first nodes.
 pub(crate) fn pieces_to_grow(entry: &Job, inventory: &Inventory) -> Vec<Piece> {
     let began_with = entry.started().map_or(1, Started::began_with);
-    pieces_of(&entry.spec, &Request::on_one(ClusterId::default(), began_with, Span::ZERO), inventory)
+    let request = Request::on_one(ClusterId::default(), began_with, Span::ZERO);
+    match entry.slice_cores() {
+        // What it has launched was to fit into this slice, and does not change it.
+        Some(cores) if has_all(&entry.spec.constraint, inventory) => {
+            let memory = memory_on_a_node(&entry.spec, &request);
+            let devices = entry.spec.resources.devices_on_each(began_with);
+            pieces(&Slice { cores, memory, devices }, inventory)
+        }
+        Some(_) => Vec::new(),
+        None => pieces_of(&entry.spec, &request, inventory),
+    }
+}
+
+/// Returns whether a node of this kind has what the constraint demands, memory aside.
+fn has_all(constraint: &Constraint, inventory: &Inventory) -> bool {
+    constraint.suits(inventory) && constraint.cpus <= inventory.cpus && inventory.devices.cover(&constraint.devices)
 }
 
 /// Returns the number of hardware threads, which count as CPUs, of a core that a job uses.
@@ -73,11 +93,8 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
     let cpus = cpus_on_a_node(spec, request);
     let cores = cores_on_a_node(spec, request, inventory);
     let memory = memory_on_a_node(spec, request);
-    let constraint = &spec.constraint;
-    let has_all = constraint.suits(inventory)
-        && constraint.cpus <= inventory.cpus
-        && inventory.devices.cover(&constraint.devices);
-    if !has_all || cores > inventory.cores || memory > inventory.memory || cpus > inventory.cpus {
+    let is_of_kind = has_all(&spec.constraint, inventory);
+    if !is_of_kind || cores > inventory.cores || memory > inventory.memory || cpus > inventory.cpus {
         return Vec::new();
     }
     let devices = spec.resources.devices_on_each(request.n_nodes());

@@ -420,6 +420,12 @@ pub enum Fact {
         node: NodeId,
         generation: u32,
     },
+    /// Nodes that the application had promised to give back are lost: they count as given back.
+    PromisedNodesLost {
+        job: JobId,
+        negotiation: NegotiationId,
+        nodes: Vec<NodeId>,
+    },
 }
 
 /// What a fact may have freed for waiting jobs.
@@ -461,6 +467,7 @@ impl Fact {
             | Fact::LimitsDeclared { .. }
             | Fact::LossDeclared { .. }
             | Fact::PromiseWarned { .. }
+            | Fact::PromisedNodesLost { .. }
             | Fact::LoanCalled { .. }
             | Fact::LoanEnded { .. }
             | Fact::CoresSet { .. }

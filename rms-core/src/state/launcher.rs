@@ -75,6 +75,7 @@ impl State {
         let number = self.n_first_requests;
         self.edit_launcher(job, |launcher| {
             launcher.tag = Some(tag);
+            launcher.slice_cores = slice.cores;
             if is_first {
                 launcher.first_request = number;
             }

@@ -109,6 +109,19 @@ impl State {
         Ok(())
     }
 
+    /// Counts lost nodes as given back; other jobs are planned for fewer nodes of this one then.
+    pub(super) fn promised_lost(&mut self, job: JobId, id: NegotiationId, nodes: &[NodeId]) -> Result<(), ApplyError> {
+        let homes = nodes.iter().map(|node| Some((*node, self.nodes.get(node)?.cluster)));
+        let homes: Vec<(NodeId, ClusterId)> = homes.flatten().collect();
+        if let Some(negotiation) = self.negotiations_mut(job)?.get_mut(id) {
+            negotiation.lose(homes);
+        }
+        if let Some(entry) = self.jobs.get(&job) {
+            self.index.recount(job, entry, &self.nodes);
+        }
+        Ok(())
+    }
+
     pub(super) fn loan_called(
         &mut self,
         job: JobId,
@@ -141,8 +154,8 @@ impl State {
         for negotiation in negotiations.all.iter_mut().filter(|negotiation| !negotiation.phase().is_over()) {
             let before = negotiation.held.len();
             negotiation.held.retain(|node| !gained.contains(node));
-            let is_leaving =
-                negotiation.dialogue.nodes().is_some_and(|nodes| nodes.iter().all(|node| freed.contains(node)));
+            let is_gone = |node: &NodeId| freed.contains(node) || negotiation.lost.contains_key(node);
+            let is_leaving = negotiation.dialogue.nodes().is_some_and(|nodes| nodes.iter().all(is_gone));
             negotiation.is_handed_over |= negotiation.held.len() < before || (is_leaving && !freed.is_empty());
         }
     }

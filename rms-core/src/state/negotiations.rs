@@ -54,6 +54,9 @@ pub struct Negotiation {
     /// The application was warned that it has not given what it promised.
     #[serde(default)]
     pub is_warned: bool,
+    /// Nodes, with their clusters, that the application had promised and that are lost: they count as given back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost: BTreeMap<NodeId, ClusterId>,
     pub rounds: Vec<RoundRecord>,
     /// Names of the nodes that come or go, once known.
     pub nodes: Vec<String>,
@@ -275,6 +278,7 @@ impl Negotiation {
             held: BTreeSet::new(),
             is_handed_over: false,
             is_warned: false,
+            lost: BTreeMap::new(),
             rounds: Vec::new(),
             nodes: Vec::new(),
         }
@@ -301,8 +305,23 @@ impl Negotiation {
             Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged | Phase::Leaving => false,
             Phase::Failing | Phase::Applied | Phase::Ended(_) => false,
         };
-        let nodes = self.dialogue.proposal().filter(|_| is_agreed).map(Template::nodes_by_cluster)?;
+        let nodes = is_agreed.then(|| self.not_lost())?;
         (!nodes.is_empty()).then(|| (self.since(), nodes))
+    }
+
+    /// Returns the number of nodes by cluster that are proposed or agreed, without those that are lost.
+    pub fn not_lost(&self) -> BTreeMap<ClusterId, u64> {
+        let mut nodes = self.dialogue.proposal().map(Template::nodes_by_cluster).unwrap_or_default();
+        for cluster in self.lost.values() {
+            nodes.entry(*cluster).and_modify(|n_nodes| *n_nodes = n_nodes.saturating_sub(1));
+        }
+        nodes.retain(|_, n_nodes| *n_nodes > 0);
+        nodes
+    }
+
+    /// Returns whether all nodes that were promised are lost: nothing is left to be given back.
+    pub fn are_all_lost(&self) -> bool {
+        !self.lost.is_empty() && self.not_lost().is_empty()
     }
 
     pub fn record(&self) -> NegotiationRecord {
@@ -330,6 +349,12 @@ impl Negotiation {
         self.is_warned = true;
         let said = Said::Phase { phase: self.phase(), reason: Some(Reason::BrokenPromise) };
         self.rounds.push(RoundRecord { at, said });
+    }
+
+    /// Records that promised nodes are lost.
+    pub(crate) fn lose(&mut self, nodes: impl IntoIterator<Item = (NodeId, ClusterId)>) {
+        self.lost.extend(nodes);
+        self.is_handed_over |= self.are_all_lost();
     }
 
     fn update(&mut self, at: Time, dialogue: &Dialogue, names: Vec<String>) {

@@ -9,6 +9,7 @@ mod inside;
 mod launches;
 mod lenders;
 mod losses;
+mod lost_promises;
 mod races;
 mod reminders;
 mod restarts;

@@ -43,7 +43,7 @@ pub extern "C" fn rms_breakpoint(session: *mut Session, change: *mut Change) -> 
 }
 
 /// Confirms that the application has left the nodes that rms_breakpoint() told it to leave, or continues without those
-/// that are already gone (is_done). Call it after every RMS_SHRINK, before the next rms_breakpoint(). What still runs
+/// that are already gone (is_done). Nodes that are lost while it leaves them count as left. Call it after every RMS_SHRINK, before the next rms_breakpoint(). What still runs
 /// on nodes that were left is killed after the RMS's grace time.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release_done(session: *mut Session) -> c_int {

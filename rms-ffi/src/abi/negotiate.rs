@@ -79,9 +79,10 @@ pub extern "C" fn rms_withdraw(session: *mut Session, id: u64) -> c_int {
 }
 
 /// Releases nodes at a breakpoint, after RMS_EVENT_AGREED of a shrink: the application has left these nodes, or is
-/// about to; as many as agreed, without the job's first node, which stays. NULL and 0: the nodes that were agreed by
-/// name, or else its last ones. What still runs there after the RMS's grace time is killed. RMS_EVENT_READY reports
-/// that they are gone. With id 0, after RMS_EVENT_STAGE_ENDS: the nodes to leave when the next stage begins; until then
+/// about to; as many as agreed, without the job's first node, which stays. NULL and 0: the nodes that RMS_EVENT_AGREED
+/// named. Nodes among those that are lost meanwhile count as left, named or not; if all are, the shrink is ready
+/// without a release, and a late one is RMS_OK. What still runs there after the RMS's grace time is killed.
+/// RMS_EVENT_READY reports that they are gone. With id 0, after RMS_EVENT_STAGE_ENDS: the nodes to leave when the next stage begins; until then
 /// the application keeps them. Without a profile, id 0 is not a negotiation.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_release(session: *mut Session, id: u64, nodes: *const *const c_char, n_nodes: usize) -> c_int {

@@ -29,6 +29,7 @@ pub fn examples() -> Vec<Fact> {
         Fact::NodesStay { job },
         Fact::LimitsDeclared { job, declared: declared() },
         Fact::PromiseWarned { job, negotiation: back, at },
+        Fact::PromisedNodesLost { job, negotiation: back, nodes: vec![NodeId(4)] },
         Fact::LoanCalled { job, negotiation: lent, cluster: None, by: back },
         Fact::LoanEnded { job, negotiation: lent, cluster: None },
         Fact::CoresSet { job, negotiation: lent, cores: vec![(NodeId(4), 3), (NodeId(5), 1)], more: BTreeMap::new() },

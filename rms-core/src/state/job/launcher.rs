@@ -21,6 +21,10 @@ pub struct Launcher {
     /// none, or in an older version.
     #[serde(default)]
     pub first_request: u64,
+    /// The cores of each node in the slice of its newest request, which its application takes of further nodes, too: the
+    /// tasks that it launches may need fewer, or more. 0: whole nodes.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub slice_cores: u32,
 }
 
 /// The state of the launcher's connection.
@@ -65,7 +69,7 @@ pub(crate) struct LauncherTimers {
 impl Launcher {
     pub(crate) fn new(filter: Filter, now: Time) -> Launcher {
         let link = LauncherLink::Connected { since: now };
-        Launcher { filter, link, expected_since: now, tag: None, answer: None, first_request: 0 }
+        Launcher { filter, link, expected_since: now, tag: None, answer: None, first_request: 0, slice_cores: 0 }
     }
 
     pub fn is_connected(&self) -> bool {
@@ -84,6 +88,11 @@ impl Launcher {
 }
 
 impl Job {
+    /// Returns the cores of each node that the launcher of the job requested as a slice.
+    pub(crate) fn slice_cores(&self) -> Option<u32> {
+        self.launcher.as_ref().map(|launcher| launcher.slice_cores).filter(|cores| *cores > 0)
+    }
+
     /// Returns since when the launcher is away, so that it cannot be notified of a start.
     pub(crate) fn launcher_away_since(&self) -> Option<Time> {
         match self.launcher.as_ref()?.link {

@@ -126,6 +126,48 @@ fn applications_of_launchers_share_a_node_and_are_told_their_part() {
     assert!(entry.started().is_some_and(|started| started.grants.is_empty()), "{entry:?}");
 }
 
+/// What an application gets of a new node is what its launcher was granted of the first, whatever its tasks need.
+#[test]
+fn an_application_grows_by_slices_as_it_began_with() {
+    let limits = rms_model::Malleable {
+        least: 1,
+        most: 3,
+        sizes: rms_model::Sizes::Any,
+        on_resize: rms_model::OnResize::Workers,
+        speedup: rms_model::Speedup::default(),
+        survives_loss: None,
+    };
+    // One task of one CPU, of two hardware threads, or as many as there are, or more than the slice has.
+    for (cpus_per_task, n_tasks) in [(1, 1), (2, 1), (0, 1), (6, 2)] {
+        let mut launchers = shared(&[(8, 2), (8, 2), (8, 2)]);
+        let job = launchers.with_slices(1, 100, slice(4, 500, "gpu:1"));
+        let malleable = Some(limits.clone());
+        let launch = Box::new(Launchable { n_tasks: Some(n_tasks), cpus_per_task, malleable, ..*program() });
+        assert_eq!(launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch }), Ok(LauncherAnswer::Done));
+        let mut grows = |n_nodes| {
+            let ask = rms_api::negotiate::Ask {
+                direction: negotiation::Direction::Grow,
+                what: rms_api::negotiate::Asked::Nodes { cluster: None },
+                quantity: n_nodes,
+                least: n_nodes,
+                sizes: rms_model::Sizes::Any,
+                price: Default::default(),
+                duration: None,
+                nodes: Vec::new(),
+                wait: Span::ZERO,
+            };
+            let who = Identity::new(Role::Admin, "root").expect("a plain name");
+            launchers.event(Event::Called { ticket: Ticket(1), who, call: Call::Negotiate { job, ask } });
+            let started = launchers.world.rms.state().jobs()[&job].started().expect("it runs");
+            started.nodes.iter().map(|node| started.grants.get(node).map(|grant| grant.amount())).collect::<Vec<_>>()
+        };
+        let part = Some(Slice { devices: "gpu:a100:1".parse().expect("a device"), ..slice(4, 500, "") });
+        assert_eq!(grows(1), vec![part.clone(); 2], "{n_tasks} tasks of {cpus_per_task} CPUs");
+        let (_, desired) = launchers.desires.iter().rfind(|(node, _)| node == "a2").expect("its agent is told");
+        assert_eq!(desired.jobs[0].launch.cpus_per_task, cpus_per_task, "its tasks are as launched");
+    }
+}
+
 #[test]
 fn a_filter_holds_for_slices_too() {
     let mut launchers = shared(&[(8, 0), (8, 1)]);

@@ -8,12 +8,12 @@ const HOUR: Span = Span::from_hours(1);
 
 impl Scene {
     /// Disconnects the node until it is lost.
-    fn loses(&mut self, node: &str) {
+    pub(super) fn loses(&mut self, node: &str) {
         self.event(Event::AgentGone { name: node.to_owned() });
         self.after(Span::from_secs(61));
     }
 
-    fn has_survived(&self, job: JobId, nodes: &[u32]) {
+    pub(super) fn has_survived(&self, job: JobId, nodes: &[u32]) {
         assert!(self.is_started(job));
         assert_eq!(self.held(job), nodes);
         self.is_durable();

@@ -14,7 +14,7 @@ fn hour() -> Span {
 
 impl Scene {
     /// Lets the server ask for `n_nodes` nodes.
-    fn wants_back(&mut self, job: JobId, n_nodes: u32) -> NegotiationId {
+    pub(super) fn wants_back(&mut self, job: JobId, n_nodes: u32) -> NegotiationId {
         let mut id = None;
         self.by_itself(|rms, now, step| {
             id = rms
@@ -25,7 +25,7 @@ impl Scene {
         id.expect("it can be asked")
     }
 
-    fn departing(&self, job: JobId) -> Vec<u32> {
+    pub(super) fn departing(&self, job: JobId) -> Vec<u32> {
         let started = self.world.rms.state().jobs()[&job].started().expect("it runs");
         let evolved = started.evolved.as_ref();
         evolved.map(|evolved| evolved.departing.keys().map(|node| node.0).collect()).unwrap_or_default()
