@@ -114,6 +114,30 @@ fn gpus_of_a_shared_node_are_given_once() {
     }
 }
 
+/// Prints the GPUs that a process was told.
+const TOLD_GPUS: &str = "echo ${RMS_GPUS-unset}/${CUDA_VISIBLE_DEVICES-unset}/${ROCR_VISIBLE_DEVICES-unset}";
+
+#[test]
+fn a_step_is_told_no_gpu_that_its_job_has_given_back() {
+    let options = ["--topology", "pack:1 core:8 pu:1", "--devices", "gpu:2"];
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\n";
+    let deployment = Deployment::builder().node(NodeOptions::new("a", "a1").with(&options)).config(settings).start();
+    deployment.rms(&["admin", "set", "allocation", "cores"]).ok();
+    let text = format!(
+        "cd {}\ntouch up\nwhile [ ! -e shrunk ]; do sleep 0.05; done\n{} run -n 1 sh -c '{TOLD_GPUS}'\n{TOLD_GPUS}\n",
+        deployment.path().display(),
+        deployment.rms_program().display()
+    );
+    let job = deployment.submit(&["-n", "1", "-t", "5m", "--gpus-per-node", "2", "-o", "told", "--wrap", &text]);
+    wait_until("the job", SOON, || deployment.path().join("up").exists().then_some(()));
+    deployment.rms(&["negotiate", &job.to_string(), "--shrink-gpus", "1"]).ok();
+    fs::write(deployment.path().join("shrunk"), "").expect("written");
+    let record = deployment.wait_for_end(job);
+    let told = fs::read_to_string(deployment.path().join("told")).expect("its output");
+    assert_eq!(record["outcome"]["word"], "completed", "{told}");
+    assert_eq!(told, "0/0/0\n0,1/0,1/0,1\n", "its step, and the script, which began with both");
+}
+
 #[test]
 fn each_task_has_cpus_of_its_own_among_those_of_its_job() {
     let deployment = deployment();

@@ -163,10 +163,14 @@ fn hide_what_differs(variables: &mut Variables, order: &Order) {
 
 /// Sets the variables that the tasks of a step have in common: the job's environment here with the caller's changes,
 /// and the step's share of the job's nodes and tasks.
-pub fn of_step(variables: &mut Variables, step: &StepPart) {
+pub fn of_step(variables: &mut Variables, order: &Order, step: &StepPart) {
+    // On another node, or since a change of its GPUs, the numbers that the caller was told may be those of other jobs.
+    // A job that has all of its nodes was told none: what the caller has is its own choice.
+    let is_told_gpus = order.launch.nodes.iter().any(|node| node.grant.is_some());
     // Includes what `mpirun` has set for a rank that starts a step.
     let is_ours = |name: &str| {
         ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"].iter().any(|own| name.starts_with(own))
+            || (is_told_gpus && devices::VARIABLES.contains(&name))
     };
     let is_of_all = |name: &str| ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name);
     // A script lacks the variables that are valid on one node only.
@@ -289,9 +293,10 @@ mod tests {
     use nix::unistd::{User, geteuid};
     use rms_api::desired::Launch;
     use rms_model::variables::SLURM_OF_AGENT;
-    use rms_model::{Environment, Run};
+    use rms_model::{Environment, Grant, JobId, Run, Span};
 
     use super::*;
+    use crate::order::OwnDevices;
     use crate::order::tests::{node, order};
 
     fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> LaunchNode {
@@ -382,6 +387,62 @@ mod tests {
             variables.len()
         };
         assert_eq!([of("/opt/mpich/bin/mpiexec.hydra"), of("mpirun"), of("./mpirun_once"), of("python")], [1, 1, 6, 6]);
+    }
+
+    fn part(set: &[(&str, &str)], unset: &[&str]) -> StepPart {
+        StepPart {
+            job: JobId(1),
+            run: Run(1),
+            step: 0,
+            argv: vec!["true".to_owned()],
+            set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            unset: unset.iter().map(|name| (*name).to_owned()).collect(),
+            cwd: "/work".to_owned(),
+            umask: 0o22,
+            first_task: 0,
+            n_local: 1,
+            n_tasks: 1,
+            cpus_per_task: 1,
+            n_readers: 0,
+            nodes: "n01".to_owned(),
+            n_nodes: 1,
+            node_idx: 0,
+            tasks_per_node: "1".to_owned(),
+            kvsname: "kvs".to_owned(),
+            mapping: String::new(),
+            universe: 1,
+            grace: Span::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_step_is_told_the_gpus_of_its_job_now_and_on_its_own_node() {
+        let told = |devices: Option<&[u32]>, change: fn(&mut LaunchNode), step: &StepPart| {
+            let mut order = order([place("n01", 0, 1, false)]);
+            order.devices = devices.map(|gpus| OwnDevices { gpus: gpus.to_vec(), ..OwnDevices::default() });
+            change(&mut order.launch_mut().nodes[0]);
+            let mut variables = Variables::new();
+            variables.extend(order.devices.iter().flat_map(devices::variables).map(|(name, v)| (name.to_owned(), v)));
+            of_step(&mut variables, &order, step);
+            ["RMS_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"]
+                .map(|name| variables.get(name).cloned().unwrap_or_else(|| "unset".to_owned()))
+        };
+        let shared: fn(&mut LaunchNode) = |node| node.grant = Some(Grant::default());
+        let whole: fn(&mut LaunchNode) = |node| node.grant = None;
+        let stale = [
+            ("RMS_GPUS", "0,1"),
+            ("CUDA_VISIBLE_DEVICES", "0,1"),
+            ("ROCR_VISIBLE_DEVICES", "0,1"),
+            ("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
+        ];
+        assert_eq!(told(Some(&[0]), shared, &part(&stale, &[])), ["0", "0", "0", "PCI_BUS_ID"]);
+        assert_eq!(told(Some(&[]), shared, &part(&stale, &[])), ["", "", "", "PCI_BUS_ID"]);
+        let unset = part(&[], &devices::VARIABLES);
+        assert_eq!(told(Some(&[2, 3]), shared, &unset), ["2,3", "2,3", "2,3", "PCI_BUS_ID"]);
+        // The caller is on a node that the job shares, and this one it has alone.
+        assert_eq!(told(None, shared, &part(&stale, &[])), ["unset", "unset", "unset", "unset"]);
+        let own_choice = ["unset", "0,1", "0,1", "FASTEST_FIRST"];
+        assert_eq!(told(None, whole, &part(&stale, &[])), own_choice);
     }
 
     #[test]
