@@ -144,7 +144,7 @@ pub fn of_mpirun(variables: &mut Variables, order: &Order, program: &[u8]) {
 
 const MPIRUNS: [&[u8]; 5] = [b"mpirun", b"mpiexec", b"mpiexec.hydra", b"orterun", b"prterun"];
 
-/// Keeps only variables that are valid on all nodes of the job.
+/// Keeps only variables that are valid on all nodes of the job: they may reach ranks on each of them.
 fn hide_what_differs(variables: &mut Variables, order: &Order) {
     let nodes: Vec<&LaunchNode> = order.usable().collect();
     let mut hide = |name: &str| drop(variables.remove(name));
@@ -156,9 +156,7 @@ fn hide_what_differs(variables: &mut Variables, order: &Order) {
     if nodes.iter().any(|node| node.cpus != nodes[0].cpus) {
         hide("RMS_CPUS_ON_NODE");
     }
-    if nodes.iter().any(|node| devices::gpus(node) != devices::gpus(nodes[0])) {
-        devices::VARIABLES.into_iter().for_each(hide);
-    }
+    devices::hide_what_differs(variables, order);
 }
 
 /// Sets the variables that the tasks of a step have in common: the job's environment here with the caller's changes,
@@ -443,6 +441,44 @@ mod tests {
         assert_eq!(told(None, shared, &part(&stale, &[])), ["unset", "unset", "unset", "unset"]);
         let own_choice = ["unset", "0,1", "0,1", "FASTEST_FIRST"];
         assert_eq!(told(None, whole, &part(&stale, &[])), own_choice);
+    }
+
+    #[test]
+    fn a_script_and_an_mpirun_are_told_no_gpu_number_of_another_node() {
+        let told = |own: OwnDevices, granted: &[Option<u32>], tell: fn(&mut Variables, &Order)| {
+            let grant = |first: u32| Grant {
+                devices: [("gpu:a".to_owned(), [first, first + 1].into_iter().collect())].into(),
+                ..Grant::default()
+            };
+            let nodes = granted.iter().map(|first| LaunchNode { grant: first.map(grant), ..node("n") });
+            let mut order = order(nodes);
+            order.devices = granted[0].is_some().then_some(own);
+            let mut variables = Variables::new();
+            variables.extend(order.devices.iter().flat_map(devices::variables).map(|(name, v)| (name.to_owned(), v)));
+            tell(&mut variables, &order);
+            ["RMS_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"]
+                .map(|name| variables.get(name).cloned().unwrap_or_else(|| "unset".to_owned()))
+        };
+        let own = |first: u32, is_alone| OwnDevices { gpus: vec![first, first + 1], is_alone, ..OwnDevices::default() };
+        let none = ["unset"; 4];
+        let tells: [fn(&mut Variables, &Order); 2] = [
+            |variables, order| of_script(variables, order, "true"),
+            |variables, order| of_mpirun(variables, order, b"mpirun"),
+        ];
+        for tell in tells {
+            assert_eq!(told(own(2, false), &[Some(2), Some(0)], tell), ["unset", "", "", "unset"]);
+            assert_eq!(told(own(2, false), &[Some(2), Some(2)], tell), ["2,3", "2,3", "2,3", "PCI_BUS_ID"]);
+            assert_eq!(told(own(2, false), &[Some(2)], tell), ["2,3", "2,3", "2,3", "PCI_BUS_ID"], "it has one node");
+            // The kernel hides the GPUs of others here, so no variable is needed.
+            assert_eq!(told(own(2, true), &[Some(2), Some(0)], tell), none);
+            // It may not do so on the other node, where 0 is the GPU of another job.
+            assert_eq!(told(own(2, true), &[Some(2), Some(2)], tell), ["2,3", "unset", "unset", "PCI_BUS_ID"]);
+            assert_eq!(told(own(0, true), &[Some(0), Some(0)], tell), ["0,1", "0,1", "0,1", "PCI_BUS_ID"]);
+            assert_eq!(told(own(2, true), &[Some(2)], tell), ["2,3", "0,1", "0,1", "PCI_BUS_ID"]);
+            // One of the nodes it has alone.
+            assert_eq!(told(own(2, false), &[Some(2), None], tell), ["unset", "", "", "unset"]);
+            assert_eq!(told(own(2, false), &[None, Some(2)], tell), none);
+        }
     }
 
     #[test]
