@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::simnet::{Network, Sent};
 use common::{Deployment, accept_link, now};
 use rms_model::{Role, Span};
-use rms_wire::{Backoff, Credentials, Endpoint, Expect, Input, Link, Receiver, Sender, Serve, Tuning};
+use rms_wire::{Backoff, Credentials, End, Endpoint, Expect, Input, Link, Receiver, Sender, Serve, Tuning};
 use tokio::time::{Instant, sleep, timeout};
 
 const fn ms(ms: u64) -> Duration {
@@ -149,6 +149,10 @@ async fn a_long_partition_ends_the_link_on_both_sides_after_the_idle_time() {
         // The last sign of life is at most one heartbeat older than the cut.
         assert!(secs(8) < took && took < secs(13), "{took:?}");
     }
+    // Who is told of the end by one of its channels closes the link, too.
+    up.close("the server has ended the control channel");
+    assert_eq!(up.closed().await, "the peer has not been heard of for too long");
+    assert_eq!(up.end(), Some(End::Lost));
 }
 
 #[tokio::test(start_paused = true)]
