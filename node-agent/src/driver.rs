@@ -11,6 +11,7 @@ use std::time::Duration;
 use rms_api::desired::{JobStatus, NodeReport};
 use rms_core::NodeLoop;
 use rms_core::node_loop::{ExecutionId, Inbound, JobOrder, LostReason, Made, Outbound, Question, SpoolState};
+use rms_model::error::chain;
 use rms_model::{JobId, Run, Span, Time};
 use tokio::process::Child;
 use tokio::sync::mpsc;
@@ -559,7 +560,9 @@ fn ensure_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
             tracing::error!(%dir, "the spool was deleted; created it again");
             let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::SpoolMade));
         }
-        Err(error) => tracing::error!(%dir, %error, "the spool was deleted and cannot be created again"),
+        Err(error) => {
+            tracing::error!(%dir, error = chain(&error), "the spool was deleted and cannot be created again");
+        }
     }
 }
 

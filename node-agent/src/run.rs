@@ -53,8 +53,8 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     let config = Config { dir, ..config };
     let credentials = load_credentials(&config)?;
     let name = own_name(&config, credentials.identity())?;
-    let spool = Spool::create(&config.dir)
-        .with_context(|| format!("cannot use the directory {}: choose another with --dir", config.dir.display()))?;
+    let spool =
+        Spool::create(&config.dir).with_context(|| format!("cannot use the directory {}", config.dir.display()))?;
     let _lock = lock(&config.dir)?;
     let topology = topology::describe(Path::new("/sys"), &config.overrides)?;
     let instance = setup::instance(&name, &config.dir);
@@ -184,8 +184,7 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     let (events, queue) = mpsc::channel(MAX_EVENTS);
     let transport = Arc::new(peers.clone());
     let mut node = Node::new(Arc::clone(&setup), shares.clone(), transport, seat_events, events.clone());
-    let listener = local::listen(&setup.agent_socket)
-        .with_context(|| format!("cannot listen at {}", setup.agent_socket.display()))?;
+    let listener = listen_locally(&setup.agent_socket)?;
     node.open().await.context("cannot take over what is in the spool")?;
     remember(&config.dir.join("inventory.json"), &setup, &shares)?;
     let uplink = Uplink {
@@ -221,6 +220,15 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
     leftovers::clear_idle(&setup.cgroups, has_jobs).await;
     let _peers_that_do_not_answer = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     Ok(())
+}
+
+fn listen_locally(path: &Path) -> anyhow::Result<tokio::net::UnixListener> {
+    match local::listen(path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            bail!("cannot listen at {}: a directory is there, and not the agent's socket: remove it", path.display())
+        }
+        listener => listener.with_context(|| format!("cannot listen at {}", path.display())),
+    }
 }
 
 /// Returns any IPv6 port if the server has such an address, else any IPv4 port.

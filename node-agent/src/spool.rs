@@ -11,6 +11,7 @@ use nix::sys::statvfs::statvfs;
 use rms_api::desired::JobReport;
 use rms_model::{JobId, Run};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::cgroup::Cgroup;
 use crate::order::Order;
@@ -43,15 +44,23 @@ pub struct EntryRef<'a> {
     pub supervisor: i32,
 }
 
+/// Why a directory of the agent cannot be used.
+#[derive(Debug, Error)]
+pub enum SpoolError {
+    #[error("{} is not a directory: move it away, or choose another directory with --dir", .0.display())]
+    NotDirectory(PathBuf),
+    #[error("cannot make {}: choose another directory with --dir", path.display())]
+    Make { path: PathBuf, source: io::Error },
+}
+
 impl Spool {
     /// Creates the directories under the agent's directory. Users must be able to reach their scripts, node files and
     /// the agent's socket, so the path may be traversed but not listed.
     ///
     /// # Errors
-    /// No permission, or no space.
-    pub fn create(agent_dir: &Path) -> io::Result<Spool> {
-        fs::create_dir_all(agent_dir)?;
-        fs::set_permissions(agent_dir, fs::Permissions::from_mode(0o711))?;
+    /// No permission, no space, or something else than a directory is there.
+    pub fn create(agent_dir: &Path) -> Result<Spool, SpoolError> {
+        make_dir(agent_dir)?;
         let spool = Spool { dir: agent_dir.join("spool") };
         spool.make()?;
         Ok(spool)
@@ -61,12 +70,10 @@ impl Spool {
     ///
     /// # Errors
     /// See [`create`](Spool::create).
-    pub fn make(&self) -> io::Result<()> {
-        for path in [self.dir.clone(), self.jobs_dir(), self.seats_dir(), self.keys_dir()] {
-            fs::create_dir_all(&path)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
-        }
-        Ok(())
+    pub fn make(&self) -> Result<(), SpoolError> {
+        [self.dir.clone(), self.jobs_dir(), self.seats_dir(), self.keys_dir()]
+            .iter()
+            .try_for_each(|path| make_dir(path))
     }
 
     /// Returns whether the directories exist: somebody may have deleted them.
@@ -349,10 +356,22 @@ pub fn boot_id() -> String {
 /// See bind(2).
 pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     let _left_over = fs::remove_file(path);
+    if path.is_dir() {
+        // bind(2) would say that the address is in use, as if an agent were running.
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
     let (_dir, short) = short_path(path)?;
     let listener = UnixListener::bind(short)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+fn make_dir(path: &Path) -> Result<(), SpoolError> {
+    let made = fs::create_dir_all(path).and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o711)));
+    made.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => SpoolError::NotDirectory(path.to_owned()),
+        _other => SpoolError::Make { path: path.to_owned(), source },
+    })
 }
 
 /// Connects to a socket at a path of any length.
@@ -398,6 +417,26 @@ mod tests {
         connect_socket(&path).expect("connected");
         drop(listener);
         assert_eq!(connect_socket(&path).expect_err("nobody listens").kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_a_socket_is_no_running_agent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("agent.sock");
+        fs::create_dir_all(path.join("not-empty")).expect("directories");
+        assert_eq!(bind_socket(&path).expect_err("it is in the way").kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_directory_is_named() {
+        for place in ["spool", "spool/jobs"] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join(place);
+            fs::create_dir_all(path.parent().expect("one")).expect("a directory");
+            fs::write(&path, "").expect("written");
+            let error = Spool::create(dir.path()).expect_err("it is in the way").to_string();
+            assert!(error.starts_with(&format!("{} is not a directory: move it away", path.display())), "{error}");
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Context {
     }
 
     async fn connect(&self, dir: &Path, server: &str) -> Result<Client, Failure> {
-        await_credentials(dir).await;
+        await_credentials(dir, |text| self.output.note(text)).await;
         let client = Client::connect_as(dir, server).await?;
         self.clients.borrow_mut().push(client.clone());
         Ok(client)
@@ -108,14 +108,54 @@ impl Context {
 }
 
 /// Waits for the credentials. The agent requests them while the job starts, so the first command of a script may run
-/// before they exist.
-async fn await_credentials(dir: &Path) {
+/// before they exist; the directory in which they are placed exists before the job.
+async fn await_credentials(dir: &Path, note: impl Fn(&str)) {
     let begun = Instant::now();
-    while !dir.join("cert.pem").exists() && begun.elapsed() < PATIENCE {
+    let mut has_told = false;
+    let may_come = || dir.parent().is_some_and(Path::is_dir);
+    while !dir.join("cert.pem").exists() && begun.elapsed() < PATIENCE && may_come() {
+        if !has_told && begun.elapsed() >= SILENT_FOR {
+            note(&format!("waiting for the credentials of the job in {}", dir.display()));
+            has_told = true;
+        }
         // The directory may be on any file system, so there is no event to wait for.
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait without a note.
+const SILENT_FOR: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Waits for credentials and returns how many notes there were.
+    async fn wait(dir: &Path) -> u32 {
+        let n_notes = Cell::new(0);
+        await_credentials(dir, |_| n_notes.set(n_notes.get() + 1)).await;
+        n_notes.get()
+    }
+
+    #[tokio::test]
+    async fn credentials_are_awaited_only_where_they_may_come() {
+        let keys = tempfile::tempdir().expect("a folder");
+        let begun = Instant::now();
+        assert_eq!(wait(&keys.path().join("gone/7.1")).await, 0);
+        assert!(begun.elapsed() < SILENT_FOR, "nobody will place them");
+
+        let dir = keys.path().join("7.1");
+        let place = async {
+            tokio::time::sleep(SILENT_FOR + Duration::from_millis(300)).await;
+            std::fs::create_dir(&dir).expect("ours");
+            std::fs::write(dir.join("cert.pem"), "").expect("ours");
+        };
+        assert_eq!(tokio::join!(wait(&dir), place).0, 1);
+        assert!(begun.elapsed() < PATIENCE);
+        assert_eq!(wait(&dir).await, 0, "they are there");
+    }
+}

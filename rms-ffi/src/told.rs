@@ -46,9 +46,9 @@ pub fn telling(event: &Event, now: Time) -> Telling {
             let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_NODES) };
             let (coming, ready): (Vec<HeldNode>, Vec<HeldNode>) =
                 holding.nodes.iter().cloned().partition(|node| node.is_coming);
-            let mut text = format!("generation {} of {} nodes", holding.generation, holding.nodes.len());
+            let mut text = format!("generation {} of {}", holding.generation, many(holding.nodes.len() as u64, "node"));
             if !coming.is_empty() {
-                text.push_str(&format!(", of which {} are not ready yet", names(&coming).join(", ")));
+                text.push_str(&format!(", of which {} {} not ready yet", names(&coming).join(", "), are(coming.len())));
             }
             if let Some(stages) = &holding.stages {
                 text.push_str(&format!(", stage {} of {}", stages.number, stages.n_stages));
@@ -57,7 +57,8 @@ pub fn telling(event: &Event, now: Time) -> Telling {
         }
         Event::NodesLost(lost) => {
             let told = c::Event { what: c::RMS_SHRINK, quantity: lost.len() as u64, ..plain(c::RMS_EVENT_NODES_LOST) };
-            let text = format!("{} nodes are lost: {}", lost.len(), names(lost).join(", "));
+            let count = lost.len();
+            let text = format!("{} {} lost: {}", many(count as u64, "node"), are(count), names(lost).join(", "));
             Telling { event: told, nodes: names(lost), text }
         }
         Event::StageEnds(StageEnds { next, at, leaving }) => {
@@ -67,7 +68,8 @@ pub fn telling(event: &Event, now: Time) -> Telling {
                 deadline_ms: at.as_millis(),
                 ..plain(c::RMS_EVENT_STAGE_ENDS)
             };
-            let text = format!("stage {next} needs {} nodes fewer: {}", leaving.len(), names(leaving).join(", "));
+            let fewer = many(leaving.len() as u64, "node");
+            let text = format!("stage {next} needs {fewer} fewer: {}", names(leaving).join(", "));
             Telling { event: told, nodes: names(leaving), text }
         }
         Event::Warned(Warning::Refused { negotiation, reason }) => {
@@ -133,19 +135,28 @@ fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
 }
 
 fn proposal(direction: Direction, told: &c::Event) -> String {
-    let unit = match told.what {
-        c::RMS_GROW | c::RMS_SHRINK => "nodes",
-        c::RMS_EXTEND | c::RMS_SHORTEN => "ms",
-        c::RMS_MORE_CORES | c::RMS_FEWER_CORES => "cores on each node",
-        c::RMS_MORE_MEMORY | c::RMS_LESS_MEMORY => "MiB on each node",
-        c::RMS_MORE_DEVICES | c::RMS_FEWER_DEVICES => "devices on each node",
-        c::RMS_MORE_LICENCES | c::RMS_FEWER_LICENCES => "licences",
-        _ => "units",
+    let count = told.quantity;
+    let amount = match told.what {
+        c::RMS_GROW | c::RMS_SHRINK => many(count, "node"),
+        c::RMS_EXTEND | c::RMS_SHORTEN => format!("{count} ms"),
+        c::RMS_MORE_CORES | c::RMS_FEWER_CORES => format!("{} on each node", many(count, "core")),
+        c::RMS_MORE_MEMORY | c::RMS_LESS_MEMORY => format!("{count} MiB on each node"),
+        c::RMS_MORE_DEVICES | c::RMS_FEWER_DEVICES => format!("{} on each node", many(count, "device")),
+        c::RMS_MORE_LICENCES | c::RMS_FEWER_LICENCES => many(count, "licence"),
+        _ => many(count, "unit"),
     };
     match direction {
-        Direction::Grow => format!("the RMS offers {} {unit}", told.quantity),
-        Direction::Shrink => format!("the RMS would take {} {unit} back", told.quantity),
+        Direction::Grow => format!("the RMS offers {amount}"),
+        Direction::Shrink => format!("the RMS would take {amount} back"),
     }
+}
+
+fn many(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }
 
 fn worded(kind: i32, text: String) -> Telling {
@@ -179,7 +190,7 @@ mod tests {
 
     use launcher_sdk::negotiator::{ItemStatus, Offer, Quantity, Reason, SetRule, Terms};
     use negotiation::Parties;
-    use rms_model::{ClusterId, JobId, Run};
+    use rms_model::{ClusterId, Devices, JobId, Mebibytes, NodeId, Run};
 
     use super::*;
 
@@ -212,6 +223,36 @@ mod tests {
         let cores = template(Direction::Shrink, Resource::Cores(ClusterId(0)));
         assert_eq!(over(Some(cores)), (c::RMS_EVENT_OVER, c::RMS_FEWER_CORES, c::RMS_REJECTED, 0));
         assert_eq!(over(None), (c::RMS_EVENT_OVER, 0, c::RMS_REJECTED, 0));
+    }
+
+    #[test]
+    fn one_node_is_a_node() {
+        let node = |name: &str| HeldNode {
+            node: NodeId(1),
+            name: name.to_owned(),
+            cluster: ClusterId(0),
+            cluster_name: "a".to_owned(),
+            address: String::new(),
+            cpus: 4,
+            cores: 0,
+            memory: Mebibytes::default(),
+            devices: Devices::default(),
+            is_departing: false,
+            is_coming: false,
+        };
+        let lost = |names: &[&str]| {
+            let nodes = names.iter().map(|name| node(name)).collect();
+            telling(&Event::NodesLost(nodes), Time::EPOCH).text
+        };
+        assert_eq!(lost(&["a2"]), "1 node is lost: a2");
+        assert_eq!(lost(&["a2", "a3"]), "2 nodes are lost: a2, a3");
+        let offered = |what, quantity| proposal(Direction::Grow, &c::Event { what, quantity, ..c::Event::default() });
+        assert_eq!(offered(c::RMS_GROW, 1), "the RMS offers 1 node");
+        assert_eq!(offered(c::RMS_GROW, 2), "the RMS offers 2 nodes");
+        assert_eq!(offered(c::RMS_MORE_CORES, 1), "the RMS offers 1 core on each node");
+        assert_eq!(offered(c::RMS_MORE_MEMORY, 1), "the RMS offers 1 MiB on each node");
+        let taken = c::Event { what: c::RMS_FEWER_LICENCES, quantity: 1, ..c::Event::default() };
+        assert_eq!(proposal(Direction::Shrink, &taken), "the RMS would take 1 licence back");
     }
 
     #[test]

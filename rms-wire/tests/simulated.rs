@@ -149,6 +149,10 @@ async fn a_long_partition_ends_the_link_on_both_sides_after_the_idle_time() {
         // The last sign of life is at most one heartbeat older than the cut.
         assert!(secs(8) < took && took < secs(13), "{took:?}");
     }
+    // Who is told of the end by one of its channels closes the link, too.
+    up.close("the server has ended the control channel");
+    assert_eq!(up.closed().await, "the peer has not been heard of for too long");
+    assert_eq!(up.end(), Some(End::Lost));
 }
 
 /// What the agent sends still arrives: it must not pass for a sign of life once the agent has given up.

@@ -114,6 +114,81 @@ fn gpus_of_a_shared_node_are_given_once() {
     }
 }
 
+/// Prints the GPUs that a process was told.
+const TOLD_GPUS: &str = "echo ${RMS_GPUS-unset}/${CUDA_VISIBLE_DEVICES-unset}/${ROCR_VISIBLE_DEVICES-unset}";
+
+#[test]
+fn a_step_is_told_no_gpu_that_its_job_has_given_back() {
+    let options = ["--topology", "pack:1 core:8 pu:1", "--devices", "gpu:2"];
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\n";
+    let deployment = Deployment::builder().node(NodeOptions::new("a", "a1").with(&options)).config(settings).start();
+    deployment.rms(&["admin", "set", "allocation", "cores"]).ok();
+    let text = format!(
+        "cd {}\ntouch up\nwhile [ ! -e shrunk ]; do sleep 0.05; done\n{} run -n 1 sh -c '{TOLD_GPUS}'\n{TOLD_GPUS}\n",
+        deployment.path().display(),
+        deployment.rms_program().display()
+    );
+    let job = deployment.submit(&["-n", "1", "-t", "5m", "--gpus-per-node", "2", "-o", "told", "--wrap", &text]);
+    wait_until("the job", SOON, || deployment.path().join("up").exists().then_some(()));
+    deployment.rms(&["negotiate", &job.to_string(), "--shrink-gpus", "1"]).ok();
+    fs::write(deployment.path().join("shrunk"), "").expect("written");
+    let record = deployment.wait_for_end(job);
+    let told = fs::read_to_string(deployment.path().join("told")).expect("its output");
+    assert_eq!(record["outcome"]["word"], "completed", "{told}");
+    assert_eq!(told, "0/0/0\n0,1/0,1/0,1\n", "its step, and the script, which began with both");
+}
+
+#[test]
+fn no_process_of_a_job_on_several_nodes_is_told_the_gpus_of_others() {
+    let node = |name| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:8 pu:1", "--devices", "gpu:4"]);
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\n";
+    let deployment = Deployment::builder().node(node("a1")).node(node("a2")).config(settings).start();
+    deployment.rms(&["admin", "set", "allocation", "cores"]).ok();
+    let other = ["-n", "1", "-t", "5m", "--gpus-per-node", "2", "--wrap", "sleep 600"];
+    let other = deployment.submit(&other);
+    deployment.wait_for_state(other, "started");
+    let (rms, show) =
+        (deployment.rms_program().display(), deployment.script("show.sh", &format!("#!/bin/sh\n{TOLD_GPUS}\n")));
+    let mut text =
+        format!("{show} > script; $OMPI_MCA_plm_rsh_agent a2 {show} > remote; {rms} run -N 2 -n 2 -l {show} > step\n");
+    if let Some(mpirun) = Mpi::Mpich.mpirun() {
+        text.push_str(&format!("{} -n 2 -ppn 1 {show} > mpich\n", mpirun.display()));
+    }
+    if let Some(mpirun) = Mpi::OpenMpi.mpirun() {
+        let mpirun = format!("exec {} -n 2 --map-by node {show}", mpirun.display());
+        text.push_str(&format!("{rms} run -N 1 -n 1 sh -c '{mpirun}' > openmpi\n"));
+    }
+    let text = format!("cd {}\n{text}", deployment.path().display());
+    let options = ["-N", "2", "-n", "4", "-t", "5m", "--gpus-per-node", "2", "-o", "output", "--wrap", &text];
+    let job = deployment.submit(&options);
+    let record = deployment.wait_for_end(job);
+    let output = fs::read_to_string(deployment.path().join("output")).expect("its output");
+    assert_eq!(record["outcome"]["word"], "completed", "{output}");
+    let told = |name: &str| {
+        let text = fs::read_to_string(deployment.path().join(name)).unwrap_or_default();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let mut here_and_there = ["0,1/0,1/0,1", "2,3/2,3/2,3"];
+    let is_other_here = told("step").first().is_some_and(|line| line.ends_with(here_and_there[1]));
+    if is_other_here {
+        here_and_there.reverse();
+    }
+    let [here, there] = here_and_there;
+    assert_eq!(told("step"), [format!("0: {here}"), format!("1: {there}")], "{output}");
+    assert_eq!(told("remote"), [there]);
+    assert_eq!(told("script"), ["unset//"], "its numbers are those of another job on one of the nodes");
+    if Mpi::Mpich.mpirun().is_some() {
+        assert_eq!(told("mpich").len(), 2, "{output}");
+        assert!(told("mpich").iter().all(|line| line.ends_with("//")), "it hands on what the script has");
+    }
+    if Mpi::OpenMpi.mpirun().is_some() {
+        assert_eq!(told("openmpi"), ["0,1/0,1/0,1", "2,3/2,3/2,3"], "{output}");
+    }
+    deployment.rms(&["cancel", &other.to_string()]).ok();
+}
+
 #[test]
 fn each_task_has_cpus_of_its_own_among_those_of_its_job() {
     let deployment = deployment();

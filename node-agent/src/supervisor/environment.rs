@@ -144,7 +144,7 @@ pub fn of_mpirun(variables: &mut Variables, order: &Order, program: &[u8]) {
 
 const MPIRUNS: [&[u8]; 5] = [b"mpirun", b"mpiexec", b"mpiexec.hydra", b"orterun", b"prterun"];
 
-/// Keeps only variables that are valid on all nodes of the job.
+/// Keeps only variables that are valid on all nodes of the job: they may reach ranks on each of them.
 fn hide_what_differs(variables: &mut Variables, order: &Order) {
     let nodes: Vec<&LaunchNode> = order.usable().collect();
     let mut hide = |name: &str| drop(variables.remove(name));
@@ -156,17 +156,19 @@ fn hide_what_differs(variables: &mut Variables, order: &Order) {
     if nodes.iter().any(|node| node.cpus != nodes[0].cpus) {
         hide("RMS_CPUS_ON_NODE");
     }
-    if nodes.iter().any(|node| devices::gpus(node) != devices::gpus(nodes[0])) {
-        devices::VARIABLES.into_iter().for_each(hide);
-    }
+    devices::hide_what_differs(variables, order);
 }
 
 /// Sets the variables that the tasks of a step have in common: the job's environment here with the caller's changes,
 /// and the step's share of the job's nodes and tasks.
-pub fn of_step(variables: &mut Variables, step: &StepPart) {
+pub fn of_step(variables: &mut Variables, order: &Order, step: &StepPart) {
+    // On another node, or since a change of its GPUs, the numbers that the caller was told may be those of other jobs.
+    // A job that has all of its nodes was told none: what the caller has is its own choice.
+    let is_told_gpus = order.launch.nodes.iter().any(|node| node.grant.is_some());
     // Includes what `mpirun` has set for a rank that starts a step.
     let is_ours = |name: &str| {
         ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"].iter().any(|own| name.starts_with(own))
+            || (is_told_gpus && devices::VARIABLES.contains(&name))
     };
     let is_of_all = |name: &str| ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name);
     // A script lacks the variables that are valid on one node only.
@@ -289,9 +291,10 @@ mod tests {
     use nix::unistd::{User, geteuid};
     use rms_api::desired::Launch;
     use rms_model::variables::SLURM_OF_AGENT;
-    use rms_model::{Environment, Run};
+    use rms_model::{Environment, Grant, JobId, Run, Span};
 
     use super::*;
+    use crate::order::OwnDevices;
     use crate::order::tests::{node, order};
 
     fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> LaunchNode {
@@ -382,6 +385,100 @@ mod tests {
             variables.len()
         };
         assert_eq!([of("/opt/mpich/bin/mpiexec.hydra"), of("mpirun"), of("./mpirun_once"), of("python")], [1, 1, 6, 6]);
+    }
+
+    fn part(set: &[(&str, &str)], unset: &[&str]) -> StepPart {
+        StepPart {
+            job: JobId(1),
+            run: Run(1),
+            step: 0,
+            argv: vec!["true".to_owned()],
+            set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            unset: unset.iter().map(|name| (*name).to_owned()).collect(),
+            cwd: "/work".to_owned(),
+            umask: 0o22,
+            first_task: 0,
+            n_local: 1,
+            n_tasks: 1,
+            cpus_per_task: 1,
+            n_readers: 0,
+            nodes: "n01".to_owned(),
+            n_nodes: 1,
+            node_idx: 0,
+            tasks_per_node: "1".to_owned(),
+            kvsname: "kvs".to_owned(),
+            mapping: String::new(),
+            universe: 1,
+            grace: Span::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_step_is_told_the_gpus_of_its_job_now_and_on_its_own_node() {
+        let told = |devices: Option<&[u32]>, change: fn(&mut LaunchNode), step: &StepPart| {
+            let mut order = order([place("n01", 0, 1, false)]);
+            order.devices = devices.map(|gpus| OwnDevices { gpus: gpus.to_vec(), ..OwnDevices::default() });
+            change(&mut order.launch_mut().nodes[0]);
+            let mut variables = Variables::new();
+            variables.extend(order.devices.iter().flat_map(devices::variables).map(|(name, v)| (name.to_owned(), v)));
+            of_step(&mut variables, &order, step);
+            ["RMS_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"]
+                .map(|name| variables.get(name).cloned().unwrap_or_else(|| "unset".to_owned()))
+        };
+        let shared: fn(&mut LaunchNode) = |node| node.grant = Some(Grant::default());
+        let whole: fn(&mut LaunchNode) = |node| node.grant = None;
+        let stale = [
+            ("RMS_GPUS", "0,1"),
+            ("CUDA_VISIBLE_DEVICES", "0,1"),
+            ("ROCR_VISIBLE_DEVICES", "0,1"),
+            ("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
+        ];
+        assert_eq!(told(Some(&[0]), shared, &part(&stale, &[])), ["0", "0", "0", "PCI_BUS_ID"]);
+        assert_eq!(told(Some(&[]), shared, &part(&stale, &[])), ["", "", "", "PCI_BUS_ID"]);
+        let unset = part(&[], &devices::VARIABLES);
+        assert_eq!(told(Some(&[2, 3]), shared, &unset), ["2,3", "2,3", "2,3", "PCI_BUS_ID"]);
+        // The caller is on a node that the job shares, and this one it has alone.
+        assert_eq!(told(None, shared, &part(&stale, &[])), ["unset", "unset", "unset", "unset"]);
+        let own_choice = ["unset", "0,1", "0,1", "FASTEST_FIRST"];
+        assert_eq!(told(None, whole, &part(&stale, &[])), own_choice);
+    }
+
+    #[test]
+    fn a_script_and_an_mpirun_are_told_no_gpu_number_of_another_node() {
+        let told = |own: OwnDevices, granted: &[Option<u32>], tell: fn(&mut Variables, &Order)| {
+            let grant = |first: u32| Grant {
+                devices: [("gpu:a".to_owned(), [first, first + 1].into_iter().collect())].into(),
+                ..Grant::default()
+            };
+            let nodes = granted.iter().map(|first| LaunchNode { grant: first.map(grant), ..node("n") });
+            let mut order = order(nodes);
+            order.devices = granted[0].is_some().then_some(own);
+            let mut variables = Variables::new();
+            variables.extend(order.devices.iter().flat_map(devices::variables).map(|(name, v)| (name.to_owned(), v)));
+            tell(&mut variables, &order);
+            ["RMS_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"]
+                .map(|name| variables.get(name).cloned().unwrap_or_else(|| "unset".to_owned()))
+        };
+        let own = |first: u32, is_alone| OwnDevices { gpus: vec![first, first + 1], is_alone, ..OwnDevices::default() };
+        let none = ["unset"; 4];
+        let tells: [fn(&mut Variables, &Order); 2] = [
+            |variables, order| of_script(variables, order, "true"),
+            |variables, order| of_mpirun(variables, order, b"mpirun"),
+        ];
+        for tell in tells {
+            assert_eq!(told(own(2, false), &[Some(2), Some(0)], tell), ["unset", "", "", "unset"]);
+            assert_eq!(told(own(2, false), &[Some(2), Some(2)], tell), ["2,3", "2,3", "2,3", "PCI_BUS_ID"]);
+            assert_eq!(told(own(2, false), &[Some(2)], tell), ["2,3", "2,3", "2,3", "PCI_BUS_ID"], "it has one node");
+            // The kernel hides the GPUs of others here, so no variable is needed.
+            assert_eq!(told(own(2, true), &[Some(2), Some(0)], tell), none);
+            // It may not do so on the other node, where 0 is the GPU of another job.
+            assert_eq!(told(own(2, true), &[Some(2), Some(2)], tell), ["2,3", "unset", "unset", "PCI_BUS_ID"]);
+            assert_eq!(told(own(0, true), &[Some(0), Some(0)], tell), ["0,1", "0,1", "0,1", "PCI_BUS_ID"]);
+            assert_eq!(told(own(2, true), &[Some(2)], tell), ["2,3", "0,1", "0,1", "PCI_BUS_ID"]);
+            // One of the nodes it has alone.
+            assert_eq!(told(own(2, false), &[Some(2), None], tell), ["unset", "", "", "unset"]);
+            assert_eq!(told(own(2, false), &[None, Some(2)], tell), none);
+        }
     }
 
     #[test]

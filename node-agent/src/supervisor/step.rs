@@ -93,7 +93,7 @@ impl Step {
             order.n_local,
         );
         let mut variables = parent.variables.clone();
-        environment::of_step(&mut variables, &order);
+        environment::of_step(&mut variables, parent.order, &order);
         let mut step = Step {
             variables,
             tasks: Vec::new(),

@@ -334,6 +334,10 @@ fn ping(connection: &quinn::Connection, window: VarInt) {
 
 impl WireInner {
     fn close(&self, code: VarInt, reason: &str) {
+        // quinn would forget why the connection has ended.
+        if self.connection.close_reason().is_some() {
+            return;
+        }
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
         // The first reason is the relevant one.
         let _ = self.closed_here.set(reason.to_owned());
