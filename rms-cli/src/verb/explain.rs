@@ -88,10 +88,10 @@ impl ExplainAnswer {
         let away: Vec<&NodeLine> = self.away.iter().filter(is_its).collect();
         let Some(longest) = away.iter().map(|node| node.since).min() else { return String::new() };
         let names: Vec<&str> = away.iter().map(|node| node.name.as_str()).collect();
-        let (agents, are) = if away.len() == 1 { ("agent", "is") } else { ("agents", "are") };
+        let (agents, are, come) = if away.len() == 1 { ("agent", "is", "comes") } else { ("agents", "are", "come") };
         format!(
             " But the {agents} of {} {are} away, for {} now: what its processes there do is unknown until the {agents} \
-             come back or node_lost_after has passed.",
+             {come} back or node_lost_after has passed.",
             hostlist::fold(&names),
             stamp::brief(self.found.now.since(longest))
         )

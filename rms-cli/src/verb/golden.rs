@@ -200,6 +200,7 @@ fn why_jobs_are_where_they_are() {
             clusters: clusters(),
             negotiations: negotiations(),
             allowed: Allowed::default(),
+            away: Vec::new(),
         },
     );
 }
@@ -212,7 +213,9 @@ fn a_refused_proposal_is_explained_by_its_term() {
     last.phase = phase;
     let found = Found { now: NOW, live: vec![detail(malleable())], ended: Vec::new() };
     let allowed = Allowed::default();
-    let text = explain::ExplainAnswer { found, clusters: clusters(), negotiations: vec![last], allowed }.text();
+    let text =
+        explain::ExplainAnswer { found, clusters: clusters(), negotiations: vec![last], allowed, away: Vec::new() }
+            .text();
     let expected = "The last negotiation, a1, was rejected: nodes: 1 fewer proposed; named nodes have to be its own";
     assert!(text.contains(expected), "{text}");
 }

@@ -6,8 +6,8 @@
 //! failure.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::batch::{Digest, HEADER_LEN, Header, MAGIC};
@@ -182,9 +182,27 @@ impl Segment {
         self.file.set_len(self.end)
     }
 
-    /// Waits until the disk has everything.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    /// Waits until the disk has everything, under the segment's name: a file that somebody has deleted is made anew.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        if self.file.metadata()?.nlink() == 0 {
+            self.make_anew()?;
+        }
+        Ok(())
+    }
+
+    fn make_anew(&mut self) -> io::Result<()> {
+        let partial = self.path.with_file_name("log.partial");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+        self.file.rewind()?;
+        io::copy(&mut self.file, &mut file)?;
+        file.sync_all()?;
+        fs::rename(&partial, &self.path)?;
+        sync_dir(&self.path)?;
+        self.file = file;
+        tracing::error!(path = %self.path.display(), "the journal's file was deleted while the server runs; made it anew");
+        Ok(())
     }
 
     /// Marks everything up to the end as durable.

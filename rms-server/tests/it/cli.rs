@@ -72,7 +72,7 @@ fn a_journal_of_another_format_is_refused_and_not_touched() {
 fn a_directory_without_a_deployment_is_named() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let run = command(&["run", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.path()).output().expect("a process");
-    expect_failure(&run, "journal: make the data directory with 'rms-server init'");
+    expect_failure(&run, "journal: make a new data directory with 'rms-server init'");
 }
 
 #[test]

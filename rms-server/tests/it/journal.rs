@@ -218,6 +218,29 @@ fn damage_is_found_and_named() {
     check_damage("history.db", |bytes| bytes.truncate(10), "history.db");
 }
 
+/// The server still has the file, and would write to nowhere.
+#[test]
+fn a_log_that_is_deleted_under_the_server_is_made_anew() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("journal");
+    let mut log = ten_appends(&path);
+    fs::remove_file(path.join("log.1")).expect("it is there");
+    log.append(&facts(10..12)).expect("space");
+    log.append(&facts(12..13)).expect("space");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..13));
+    // Without its directory it cannot be, and nothing is acknowledged.
+    let mut log = reopened(&path, SnapshotPolicy::default());
+    let elsewhere = dir.path().join("elsewhere");
+    fs::remove_file(path.join("log.1")).expect("it is there");
+    fs::rename(&path, &elsewhere).expect("the same file system");
+    log.append(&facts(13..14)).expect_err("there is no place for it");
+    fs::rename(&elsewhere, &path).expect("the same file system");
+    log.append(&facts(13..14)).expect("space");
+    drop(log);
+    assert_eq!(replayed(&path).expect("a whole journal"), facts(0..14));
+}
+
 /// A write that a kill or a power failure cut short is not damage: it was never acknowledged.
 #[test]
 fn a_write_that_was_cut_short_is_dropped() {
