@@ -160,6 +160,8 @@ mod tests {
         child.kill().expect("our child");
         child.wait().expect("our child");
         confined.expect("nothing runs that could escape");
-        assert_eq!(has, (Ok(after), Ok(before)));
+        assert_eq!(has.0, Ok(after));
+        // Some kernels know the CPUs of a dead process, others say that there is none.
+        assert!(has.1 == Ok(before) || has.1 == Err(Errno::ESRCH), "{:?}", has.1);
     }
 }
