@@ -7,7 +7,6 @@ use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use thiserror::Error;
 
 use crate::codec::{DecodeError, EncodeError};
-use crate::link::peering::UNHEARD;
 use crate::parts::Malformed;
 use crate::tls::{PeerError, ProofError, TlsError};
 
@@ -231,6 +230,9 @@ fn alert(code: u64) -> Option<&'static str> {
     }
     .filter(|_| code < 0x200)
 }
+
+/// The reason for the end of a link on which nothing arrives.
+pub(super) const UNHEARD: &str = "the peer has not been heard of for too long";
 
 /// A reason must fit into one datagram with the close frame.
 pub(super) const MAX_REASON_BYTES: usize = 900;

@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::channel::{Budget, Channel};
 use super::connection::Connection;
-use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, reason};
+use super::error::{CODE_CLOSED, CODE_LEAVING, CODE_VIOLATION, LinkError, MAX_REASON_BYTES, UNHEARD, reason};
 use super::knock::KnockReceiver;
 use super::lasting::PeerEntry;
 use super::shares::{Sharing, large_frames};
@@ -74,9 +74,6 @@ struct WireInner {
 
 /// The reason for the end of a link whose peer's certificate was revoked.
 pub const REVOKED: &str = "the certificate is revoked";
-
-/// The reason for the end of a link on which nothing arrives.
-pub(super) const UNHEARD: &str = "the peer has not been heard of for too long";
 
 /// Frames up to this size are read without waiting for each other.
 pub(super) const SMALL_FRAME: usize = 16 << 10;
