@@ -30,6 +30,15 @@ impl Scene {
     }
 }
 
+/// Returns an application on all nodes that has promised to give some of them back.
+fn promised(n_nodes: u32, least: u32, n_given: u64, grace: &str) -> (Scene, JobId, NegotiationId) {
+    let mut scene = Scene::new(n_nodes);
+    scene.set("release_grace", grace);
+    let job = scene.survivor(n_nodes, least);
+    let id = scene.promises(job, n_given);
+    (scene, job, id)
+}
+
 fn set(nodes: &[u32]) -> std::collections::BTreeSet<NodeId> {
     nodes.iter().map(|node| NodeId(*node)).collect()
 }
@@ -66,10 +75,7 @@ fn the_same_holds_for_what_the_server_has_asked_for() {
 /// Of two nodes one is lost: the application releases both, as it was told, and no third one.
 #[test]
 fn a_part_that_is_lost_counts() {
-    let mut scene = Scene::new(5);
-    scene.set("release_grace", "120s");
-    let job = scene.survivor(5, 1);
-    let id = scene.promises(job, 2);
+    let (mut scene, job, id) = promised(5, 1, 2, "120s");
     scene.loses("n4");
     assert_eq!(scene.app_phase(job, id), Phase::Accepted, "one node is still to be left");
     scene.is_durable();
@@ -81,10 +87,7 @@ fn a_part_that_is_lost_counts() {
 
 #[test]
 fn who_then_breaks_the_promise_loses_the_rest_of_it_and_no_more() {
-    let mut scene = Scene::new(5);
-    scene.set("release_grace", "90s");
-    let job = scene.survivor(5, 1);
-    let id = scene.promises(job, 2);
+    let (mut scene, job, id) = promised(5, 1, 2, "90s");
     scene.loses("n5");
     // The server is killed between the loss and the warning.
     scene.power_cut();
@@ -102,10 +105,7 @@ fn who_then_breaks_the_promise_loses_the_rest_of_it_and_no_more() {
 
 #[test]
 fn one_after_the_other_is_lost() {
-    let mut scene = Scene::new(5);
-    scene.set("release_grace", "5m");
-    let job = scene.survivor(5, 1);
-    let id = scene.promises(job, 2);
+    let (mut scene, job, id) = promised(5, 1, 2, "5m");
     scene.loses("n5");
     scene.loses("n4");
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
@@ -116,10 +116,7 @@ fn one_after_the_other_is_lost() {
 /// was agreed.
 #[test]
 fn who_releases_other_nodes_instead_keeps_them() {
-    let mut scene = Scene::new(5);
-    scene.set("release_grace", "120s");
-    let job = scene.survivor(5, 1);
-    let id = scene.promises(job, 2);
+    let (mut scene, job, id) = promised(5, 1, 2, "120s");
     scene.loses("n5");
     scene.app_acts(job, id, Action::Commit(set(&[2, 3])));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Failed));
@@ -129,20 +126,14 @@ fn who_releases_other_nodes_instead_keeps_them() {
 
 #[test]
 fn a_promise_stands_if_another_node_is_lost() {
-    let mut scene = Scene::new(4);
-    scene.set("release_grace", "120s");
-    let job = scene.survivor(4, 1);
-    let id = scene.promises(job, 1);
+    let (mut scene, job, id) = promised(4, 1, 1, "120s");
     scene.loses("n2");
     assert_eq!(scene.app_phase(job, id), Phase::Accepted);
     scene.app_acts(job, id, Action::Commit(set(&[4])));
     scene.has_survived(job, &[1, 3]);
 
     // Unless too few would be left.
-    let mut scene = Scene::new(4);
-    scene.set("release_grace", "120s");
-    let job = scene.survivor(4, 3);
-    let id = scene.promises(job, 1);
+    let (mut scene, job, id) = promised(4, 3, 1, "120s");
     scene.loses("n2");
     assert_eq!(scene.why(job, id), Some(Reason::Changed));
     scene.has_survived(job, &[1, 3, 4]);
@@ -150,10 +141,7 @@ fn a_promise_stands_if_another_node_is_lost() {
 
 #[test]
 fn what_is_promised_below_the_least_is_kept_if_it_is_lost_itself() {
-    let mut scene = Scene::new(4);
-    scene.set("release_grace", "120s");
-    let job = scene.survivor(4, 3);
-    let id = scene.promises(job, 1);
+    let (mut scene, job, id) = promised(4, 3, 1, "120s");
     scene.loses("n4");
     assert_eq!(scene.app_phase(job, id), Phase::Applied, "it has its least still");
     scene.has_survived(job, &[1, 2, 3]);
