@@ -1,20 +1,20 @@
 //! What is free over time on the nodes of one cluster. Nodes with the same free resources share one timeline, so that a
 //! search reads each timeline once, for any number of nodes.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
-use rms_model::{NodeId, Time};
+use rms_model::{NodeId, Span, Time};
 
-use super::outline::{Outline, Scale};
-use super::timeline::Timeline;
-use crate::state::Line;
+use super::outline::{N_STRETCHES, Outline, Outlines, Scale, Stretches};
+use super::timeline::{Alike, Timeline};
+use crate::state::{Line, Piece};
 
 /// Nodes that are alike: the same is free on all of them at each time.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) timeline: Timeline,
-    pub(super) outline: Outline,
     pub(super) n_nodes: u32,
     pub(super) kind: usize,
     pub(super) is_usable: bool,
@@ -33,12 +33,19 @@ impl Group {
         self.digest == other.digest && are_one(self, other) && self.timeline == other.timeline
     }
 
-    /// Updates what is derived from the timeline after a change.
-    fn settle(&mut self, scale: &Scale) {
-        self.outline = Outline::of(&self.timeline, scale);
+    /// Updates the digest after a change.
+    fn settle(&mut self) {
         let look = (self.kind as u64) << 2 | u64::from(self.is_usable) << 1 | u64::from(self.is_open);
         self.digest = self.timeline.digest().wrapping_add(look);
     }
+}
+
+/// Groups of nodes by the first stretch in which a job may start on them: those of one stretch are a list.
+pub(super) struct ByStretch {
+    /// The last group of each list.
+    last: [Option<usize>; N_STRETCHES],
+    /// By group, the one before it in its list.
+    before: Vec<Option<usize>>,
 }
 
 /// The timelines of the nodes of a cluster, by the index of the node.
@@ -49,6 +56,8 @@ pub(super) struct Timelines {
     group_of: Vec<Option<u32>>,
     are_all_drawn: bool,
     groups: Vec<Group>,
+    /// By group.
+    pub(super) outlines: Outlines,
     vacant: Vec<u32>,
     /// Groups that their last node has left, until they are vacated.
     emptied: Vec<u32>,
@@ -68,6 +77,7 @@ impl Timelines {
             group_of: Vec::new(),
             are_all_drawn: false,
             groups: Vec::new(),
+            outlines: Outlines::default(),
             vacant: Vec::new(),
             emptied: Vec::new(),
             by_digest: BTreeMap::new(),
@@ -116,7 +126,6 @@ impl Timelines {
             None => {
                 let timeline = draw(line);
                 let mut group = Group {
-                    outline: Outline::of(&timeline, &self.scale),
                     timeline,
                     n_nodes: 0,
                     kind: line.kind,
@@ -126,7 +135,7 @@ impl Timelines {
                     is_drawn: false,
                     is_vacant: false,
                 };
-                group.settle(&self.scale);
+                group.settle();
                 let group = self.insert(group);
                 if let Entry::Vacant(entry) = self.drawn.entry(digest) {
                     entry.insert((idx, group));
@@ -150,6 +159,49 @@ impl Timelines {
         }
     }
 
+    /// Returns the groups of usable nodes by the stretch from `from` on in which a job may first start on them that wants,
+    /// by the kind of node, one of these pieces for `wall`. All nodes are drawn.
+    pub(super) fn by_stretch(&self, pieces: &[Vec<Piece>], wall: Span, from: Time) -> ByStretch {
+        let mut starts: Vec<Stretches> = vec![0; self.groups.len()];
+        for (kind, pieces) in pieces.iter().enumerate() {
+            for piece in pieces {
+                let of_piece = self.outlines.starts(piece, wall, from, &self.scale);
+                for ((all, own), group) in starts.iter_mut().zip(of_piece).zip(&self.groups) {
+                    *all |= if group.kind == kind && group.is_usable { own } else { 0 };
+                }
+            }
+        }
+        let mut by_stretch = ByStretch { last: [None; N_STRETCHES], before: vec![None; starts.len()] };
+        for (group, starts) in starts.into_iter().enumerate() {
+            if let Some(last) = by_stretch.last.get_mut(starts.trailing_zeros() as usize) {
+                by_stretch.before[group] = last.replace(group);
+            }
+        }
+        by_stretch
+    }
+
+    /// Returns these groups in the order of their stretches, without the nodes with these indices.
+    pub(super) fn in_order<'w>(
+        &'w self,
+        by_stretch: &'w ByStretch,
+        except: &BTreeSet<usize>,
+        from: Time,
+    ) -> impl Iterator<Item = Alike> + 'w {
+        let mut n_except: BTreeMap<usize, usize> = BTreeMap::new();
+        for group in except.iter().filter_map(|idx| self.group_idx(*idx)) {
+            *n_except.entry(group).or_default() += 1;
+        }
+        let in_order = by_stretch.last.iter().enumerate().flat_map(move |(stretch, last)| {
+            let not_before = from.max(self.scale.begin(stretch));
+            iter::successors(*last, |group| by_stretch.before[*group]).map(move |group| (group, not_before))
+        });
+        in_order.filter_map(move |(group, not_before)| {
+            let n_nodes = self.groups[group].n_nodes as usize;
+            let n_nodes = n_nodes - n_except.get(&group).copied().unwrap_or(0);
+            (n_nodes > 0).then_some(Alike { group, n_nodes, not_before })
+        })
+    }
+
     /// Records that something is planned on this node, which is in a group.
     pub(super) fn plan_on(&mut self, idx: usize) {
         self.is_planned.resize(self.group_of.len(), false);
@@ -162,9 +214,7 @@ impl Timelines {
     /// Prepares for a planned start at `at`.
     pub(super) fn reach(&mut self, at: Time) {
         if self.scale.reach(at) {
-            for group in &mut self.groups {
-                group.outline = Outline::of(&group.timeline, &self.scale);
-            }
+            (0..self.groups.len()).for_each(|group| self.sketch(group));
         }
     }
 
@@ -174,15 +224,22 @@ impl Timelines {
         if group.n_nodes > 1 || group.is_drawn {
             let mut edited = Group { timeline: group.timeline.clone(), n_nodes: 0, is_drawn: false, ..*group };
             edit(&mut edited.timeline);
-            edited.settle(&self.scale);
+            edited.settle();
             return self.insert(edited) as usize;
         }
         self.forget(before);
         let group = &mut self.groups[before];
         edit(&mut group.timeline);
-        group.settle(&self.scale);
+        group.settle();
+        self.sketch(before);
+        let group = &self.groups[before];
         let known = *self.by_digest.entry(group.digest).or_insert(before as u32) as usize;
         if self.groups[known].is_like(&self.groups[before]) { known } else { before }
+    }
+
+    /// Updates the outline of a group.
+    fn sketch(&mut self, group: usize) {
+        self.outlines.set(group, &Outline::of(&self.groups[group].timeline, &self.scale));
     }
 
     /// Moves the node to this group.
@@ -233,6 +290,7 @@ impl Timelines {
                 self.groups.len() as u32 - 1
             }
         };
+        self.sketch(group_idx as usize);
         // Of two unlike timelines with the same digest, only the first is found by it.
         self.by_digest.entry(digest).or_insert(group_idx);
         group_idx

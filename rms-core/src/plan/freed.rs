@@ -106,7 +106,7 @@ impl Grid<'_> {
         let hole = match self.timelines.group_idx(idx) {
             _ if !line.is_usable => None,
             _ if is_own => wanted.pieces[line.kind].iter().filter_map(beside).min_by_key(|hole| hole.first),
-            Some(group) => self.next_hole_in(&self.timelines.groups()[group], wanted, (first, latest)),
+            Some(group) => self.next_hole_in(group, wanted, (first, latest)),
             None => self.next_hole(idx, line, wanted, first),
         };
         hole.is_some_and(|hole| hole.first < latest)

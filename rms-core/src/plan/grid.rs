@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
-use super::alike::{Group, Timelines};
+use super::alike::Timelines;
 use super::frontier::{SliceFrontier, SliceWant};
 use super::timeline::{Hole, Start, Timeline, first_start};
 use crate::state::job::Job;
@@ -184,22 +184,24 @@ impl<'a> Grid<'a> {
             return at.map(|at| (at, n_now));
         }
         self.draw_all();
-        let groups = self.groups_for(wanted);
-        let n_alike: Vec<usize> = groups.iter().map(|(_, n_nodes)| *n_nodes).collect();
-        let in_order = self.timelines.groups();
-        let find = |from: Time, until: Time| {
-            first_start(&n_alike, n_wanted, from, |place: usize, (from, latest): (Time, Time)| {
-                self.next_hole_in(&in_order[groups[place].0], wanted, (from, latest.min(until)))
-            })
-        };
         let frontier = self.frontier.as_ref().filter(|_| from == self.now);
         let known = frontier.and_then(|frontier| Some((frontier, wanted.want()?)));
         let bound = known.and_then(|(frontier, want)| frontier.borrow().bound(&want)).filter(|bound| *bound > from);
         let first = bound.unwrap_or(from);
+        let by_stretch = self.timelines.by_stretch(&wanted.pieces, wanted.wall, first);
+        let find = |until: Time| {
+            first_start(
+                self.timelines.in_order(&by_stretch, &wanted.except, first),
+                n_wanted,
+                first,
+                |group: usize, (from, latest): (Time, Time)| {
+                    self.next_hole_in(group, wanted, (from, latest.min(until)))
+                },
+            )
+        };
         // If the start is later, holes after that time were not exact.
-        let found = likely.and_then(|likely| find(first, likely).filter(|found| found.at <= likely));
-        let Start { at, n_now, groups: with_room } = found.or_else(|| find(first, Time::NEVER))?;
-        let with_room = with_room.into_iter().map(|place| groups[place].0).collect();
+        let found = likely.and_then(|likely| find(likely).filter(|found| found.at <= likely));
+        let Start { at, n_now, groups: with_room } = found.or_else(|| find(Time::NEVER))?;
         if let Some((frontier, want)) = known {
             frontier.borrow_mut().record(want, at);
         }
@@ -219,33 +221,20 @@ impl<'a> Grid<'a> {
         self.timelines.draw(idx, shared.lines(), draw)
     }
 
-    /// Returns the groups whose nodes are large enough, with the number of nodes of each, once all are drawn.
-    fn groups_for(&self, wanted: &Wanted) -> Vec<(usize, usize)> {
-        let mut n_except: BTreeMap<usize, usize> = BTreeMap::new();
-        for group in wanted.except.iter().filter_map(|idx| self.timelines.group_idx(*idx)) {
-            *n_except.entry(group).or_default() += 1;
-        }
-        let mut groups = Vec::with_capacity(self.timelines.groups().len());
-        groups.extend(self.timelines.groups().iter().enumerate().filter_map(|(idx, group)| {
-            let n_nodes = group.n_nodes as usize - n_except.get(&idx).copied().unwrap_or(0);
-            let is_eligible = n_nodes > 0 && group.is_usable && !wanted.pieces[group.kind].is_empty();
-            is_eligible.then_some((idx, n_nodes))
-        }));
-        groups
-    }
-
     /// Finds the first times at which a node of a group has room for a piece: as [`Timeline::first_hole_by`].
-    pub(super) fn next_hole_in(&self, group: &Group, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
-        let from = self.opens(group.is_open, from);
+    pub(super) fn next_hole_in(&self, group: usize, wanted: &Wanted, (from, latest): (Time, Time)) -> Option<Hole> {
+        let Timelines { scale, outlines, .. } = &self.timelines;
+        let entry = &self.timelines.groups()[group];
+        let from = self.opens(entry.is_open, from);
         let latest = latest.max(from);
         let hole = |piece: &Piece| {
-            let from = group.outline.not_before(piece, wanted.wall, from, &self.timelines.scale)?;
+            let from = outlines.not_before(group, piece, wanted.wall, from, scale)?;
             match from <= latest {
-                true => group.timeline.first_hole_by(piece, wanted.wall, (from, latest)),
+                true => entry.timeline.first_hole_by(piece, wanted.wall, (from, latest)),
                 false => Some(Hole::not_before(from)),
             }
         };
-        wanted.pieces[group.kind].iter().filter_map(hole).min_by_key(|hole| hole.first)
+        wanted.pieces[entry.kind].iter().filter_map(hole).min_by_key(|hole| hole.first)
     }
 
     /// Returns whether room on a node stays once it is there, and all jobs leave in time.

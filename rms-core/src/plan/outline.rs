@@ -6,7 +6,7 @@ use rms_model::{Span, Time};
 use super::timeline::Timeline;
 use crate::state::Piece;
 
-const N_STRETCHES: usize = 32;
+pub(super) const N_STRETCHES: usize = 32;
 const N_LEVELS: usize = 16;
 
 /// Stretches of equal width, except that the last one has no end; and levels, which are numbers of cores, rounded down.
@@ -20,7 +20,7 @@ pub(super) struct Scale {
 }
 
 /// A bit for each stretch, the first one lowest.
-type Stretches = u32;
+pub(super) type Stretches = u32;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outline {
@@ -49,7 +49,7 @@ impl Scale {
         self.n_within(at.since(self.origin)).min(N_STRETCHES - 1)
     }
 
-    fn begin(&self, stretch: usize) -> Time {
+    pub(super) fn begin(&self, stretch: usize) -> Time {
         self.origin + Span::from_millis((stretch as i64) << self.log_width)
     }
 
@@ -75,29 +75,85 @@ impl Outline {
         }
         outline
     }
+}
 
-    /// Returns a time before which no job that wants the piece for `wall` may start, from `from` on; `None` if it never
-    /// may.
-    pub(super) fn not_before(&self, piece: &Piece, wall: Span, from: Time, scale: &Scale) -> Option<Time> {
+/// What a job wants of a node, as outlines tell it.
+struct Want {
+    level: usize,
+    /// The stretches in which it may start.
+    from: Stretches,
+    /// How many stretches after the one in which it starts it occupies at least.
+    n_later: usize,
+}
+
+impl Want {
+    fn new(piece: &Piece, wall: Span, from: Time, scale: &Scale) -> Want {
         // A whole node is wanted without a number of free cores.
         let level = if piece.is_whole { 0 } else { scale.level(piece.slice.cores.into()) };
-        let mut starts = self.once[level] & Stretches::MAX << scale.stretch(from);
-        // A job that starts in a stretch occupies the following ones that end before its own end; the last stretch has
-        // no end.
-        let mut throughout = self.throughout[level] | 1 << (N_STRETCHES - 1);
         let n_later = scale.n_within(wall).min(N_STRETCHES).saturating_sub(1);
+        Want { level, from: Stretches::MAX << scale.stretch(from), n_later }
+    }
+
+    /// Returns the stretches in which a job may start.
+    fn starts(&self, once: Stretches, throughout: Stretches) -> Stretches {
+        let starts = once & self.from;
+        if self.n_later == 0 {
+            return starts;
+        }
+        // The job occupies the following stretches that end before its own end; the last stretch has no end.
+        let mut throughout = throughout | 1 << (N_STRETCHES - 1);
         let later = |stretches: Stretches, by: usize| stretches >> by | !(Stretches::MAX >> by);
         // `throughout` is true of a stretch and the following ones, `n` in all.
         let mut n = 1;
-        while n < n_later {
-            let more = n.min(n_later - n);
+        while n < self.n_later {
+            let more = n.min(self.n_later - n);
             throughout &= later(throughout, more);
             n += more;
         }
-        if n_later > 0 {
-            starts &= later(throughout, 1);
-        }
+        starts & later(throughout, 1)
+    }
+}
+
+/// The outlines of many timelines.
+#[derive(Debug, Default)]
+pub(super) struct Outlines {
+    /// As in an [`Outline`], by level and timeline.
+    once: [Vec<Stretches>; N_LEVELS],
+    throughout: [Vec<Stretches>; N_LEVELS],
+}
+
+impl Outlines {
+    /// Sets the outline of a timeline, which is known or the next one.
+    pub(super) fn set(&mut self, idx: usize, outline: &Outline) {
+        let by_level = |all: &mut [Vec<Stretches>; N_LEVELS], own: &[Stretches; N_LEVELS]| {
+            for (all, own) in std::iter::zip(all, own) {
+                all.resize(all.len().max(idx + 1), 0);
+                all[idx] = *own;
+            }
+        };
+        by_level(&mut self.once, &outline.once);
+        by_level(&mut self.throughout, &outline.throughout);
+    }
+
+    /// Returns a time before which no job that wants the piece for `wall` may start, from `from` on; `None` if it never
+    /// may.
+    pub(super) fn not_before(&self, idx: usize, piece: &Piece, wall: Span, from: Time, scale: &Scale) -> Option<Time> {
+        let want = Want::new(piece, wall, from, scale);
+        let starts = want.starts(self.once[want.level][idx], self.throughout[want.level][idx]);
         (starts != 0).then(|| from.max(scale.begin(starts.trailing_zeros() as usize)))
+    }
+
+    /// Returns, for each timeline, the stretches in which such a job may start.
+    pub(super) fn starts(
+        &self,
+        piece: &Piece,
+        wall: Span,
+        from: Time,
+        scale: &Scale,
+    ) -> impl Iterator<Item = Stretches> {
+        let want = Want::new(piece, wall, from, scale);
+        let timelines = std::iter::zip(&self.once[want.level], &self.throughout[want.level]);
+        timelines.map(move |(once, throughout)| want.starts(*once, *throughout))
     }
 }
 
@@ -124,14 +180,15 @@ mod tests {
                     scale.reach(from);
                 }
             }
-            let outline = Outline::of(&timeline, &scale);
+            let mut outlines = Outlines::default();
+            outlines.set(0, &Outline::of(&timeline, &scale));
             for _ in 0..20 {
                 let slice = Slice { cores: dice.number(1, cores + 1), ..Slice::default() };
                 let piece = Piece { slice, is_whole: dice.number(0, 9) == 0 };
                 let wall = Span::from_mins(dice.number(1, 800).into());
                 let from = now + Span::from_mins(dice.number(0, 2000).into());
                 let hole = timeline.first_hole(&piece, wall, from);
-                let bound = outline.not_before(&piece, wall, from, &scale);
+                let bound = outlines.not_before(0, &piece, wall, from, &scale);
                 match (hole, bound) {
                     (Some(hole), Some(bound)) => {
                         assert!(from <= bound && bound <= hole.first, "{bound:?} {hole:?} {timeline:?} {scale:?}");
@@ -152,8 +209,9 @@ mod tests {
         timeline.take(at(0), at(60), &piece(6), 1);
         timeline.take(at(120), at(180), &piece(6), 1);
         let scale = Scale::new(now, 8);
-        let outline = Outline::of(&timeline, &scale);
-        let told = |cores, mins| outline.not_before(&piece(cores), Span::from_mins(mins), now, &scale);
+        let mut outlines = Outlines::default();
+        outlines.set(0, &Outline::of(&timeline, &scale));
+        let told = |cores, mins| outlines.not_before(0, &piece(cores), Span::from_mins(mins), now, &scale);
         assert_eq!(told(2, 600), Some(now));
         assert_eq!(told(3, 10), Some(now + Span::from_millis(3 << 20)));
         assert_eq!(told(3, 90), Some(now + Span::from_millis(10 << 20)));

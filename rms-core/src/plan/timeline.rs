@@ -268,35 +268,52 @@ impl Soonest {
     }
 }
 
+/// Nodes that are alike, in a search for a start.
+#[derive(Clone, Copy, Debug)]
+pub struct Alike {
+    /// What the caller knows the group by.
+    pub group: usize,
+    pub n_nodes: usize,
+    /// None of them has room before that time.
+    pub not_before: Time,
+}
+
 /// Finds the earliest time at which that many nodes have room at once, and which nodes they are (RESOURCES: the same
 /// nodes must have room throughout, so that a count over all of them is not enough). Of nodes that are alike only the
-/// number matters: `n_alike` is the size of each group. `next_hole` returns the first times at which the nodes of a
-/// group have room, none of them before a time; if they are all after another time, it need not be exact.
+/// number matters; the groups are in the order of `not_before`. `next_hole` returns the first times at which the nodes
+/// of a group have room, none of them before a time; if they are all after another time, it need not be exact.
 pub fn first_start(
-    n_alike: &[usize],
+    groups: impl Iterator<Item = Alike>,
     n_wanted: usize,
     from: Time,
     next_hole: impl Fn(usize, (Time, Time)) -> Option<Hole>,
 ) -> Option<Start> {
-    let mut holes = vec![Hole::not_before(from); n_alike.len()];
+    let mut groups = groups.peekable();
+    let mut searched: Vec<(Alike, Hole)> = Vec::new();
     let mut soonest = Soonest::new(n_wanted);
     let mut start = from;
     let mut n_now = None;
     loop {
         soonest.clear();
-        for (group, hole) in holes.iter_mut().enumerate() {
+        // A group that gets room later than enough others does not matter yet, nor do those after it.
+        for (alike, hole) in &mut searched {
             if hole.last < start {
-                // A group that gets room later than enough others does not matter yet.
-                *hole = next_hole(group, (start, soonest.last)).unwrap_or(Hole::NONE);
+                *hole = next_hole(alike.group, (start, soonest.last)).unwrap_or(Hole::NONE);
             }
-            soonest.add(hole.first, n_alike[group]);
+            soonest.add(hole.first, alike.n_nodes);
         }
-        let with_room = holes.iter().enumerate().filter(|(_, hole)| hole.first <= start).map(|(group, _)| group);
-        let n_now = *n_now.get_or_insert_with(|| with_room.clone().map(|group| n_alike[group]).sum());
+        let matters = |not_before: Time, last: Time| not_before <= start || not_before < last;
+        while let Some(alike) = groups.next_if(|alike| matters(alike.not_before, soonest.last)) {
+            let hole = next_hole(alike.group, (start, soonest.last)).unwrap_or(Hole::NONE);
+            soonest.add(hole.first, alike.n_nodes);
+            searched.push((alike, hole));
+        }
+        let with_room = searched.iter().filter(|(_, hole)| hole.first <= start);
+        let n_now = *n_now.get_or_insert_with(|| with_room.clone().map(|(alike, _)| alike.n_nodes).sum());
         // No earlier start exists, because none of the groups has room before its time.
         let next = if n_wanted == 0 { start } else { soonest.last };
         if next == start {
-            return Some(Start { at: start, n_now, groups: with_room.collect() });
+            return Some(Start { at: start, n_now, groups: with_room.map(|(alike, _)| alike.group).collect() });
         }
         if next == Time::NEVER {
             return None;
@@ -397,22 +414,30 @@ mod tests {
     #[test]
     fn the_first_start_is_the_first_time_at_which_nodes_enough_have_room() {
         for_seeds("the_first_start_is_the_first_time_at_which_nodes_enough_have_room", 500, |dice| {
-            let groups: Vec<(Node, usize)> =
-                (0..dice.number(1, 6)).map(|_| (node(dice), dice.number(1, 4) as usize)).collect();
-            let n_alike: Vec<usize> = groups.iter().map(|(_, n_alike)| *n_alike).collect();
-            let n_nodes: usize = n_alike.iter().sum();
             let (cores, wall, from) = (dice.number(1, CORES), dice.number(1, 15) as usize, dice.below(45) as usize);
+            let nodes: Vec<Node> = (0..dice.number(1, 6)).map(|_| node(dice)).collect();
+            let mut groups: Vec<Alike> = Vec::new();
+            for (group, node) in nodes.iter().enumerate() {
+                let first = node.first_start(cores, wall, from).since(secs(from)).as_millis() as u64;
+                let not_before = secs(from) + Span::from_millis(dice.below(first + 1) as i64);
+                groups.push(Alike { group, n_nodes: dice.number(1, 4) as usize, not_before });
+            }
+            groups.sort_by_key(|alike| alike.not_before);
+            let n_nodes: usize = groups.iter().map(|alike| alike.n_nodes).sum();
             let n_wanted = 1 + dice.below(n_nodes as u64 + 1) as usize;
             let wall_span = Span::from_secs(wall as i64);
-            let next_hole =
-                |group: usize, times| groups[group].0.timeline.first_hole_by(&piece(cores), wall_span, times);
-            let found = first_start(&n_alike, n_wanted, secs(from), next_hole);
-            let fitting = |at: usize| -> Vec<usize> {
-                (0..groups.len()).filter(|group| groups[*group].0.may_start(cores, wall, at)).collect()
+            let next_hole = |group: usize, times| nodes[group].timeline.first_hole_by(&piece(cores), wall_span, times);
+            let found = first_start(groups.iter().copied(), n_wanted, secs(from), next_hole);
+            let fitting = |at: usize| -> Vec<&Alike> {
+                groups.iter().filter(|alike| nodes[alike.group].may_start(cores, wall, at)).collect()
             };
-            let n_fitting = |at: usize| fitting(at).into_iter().map(|group| n_alike[group]).sum::<usize>();
+            let n_fitting = |at: usize| fitting(at).into_iter().map(|alike| alike.n_nodes).sum::<usize>();
             let at = (from..=LAST).find(|at| n_fitting(*at) >= n_wanted);
-            let expected = at.map(|at| Start { at: secs(at), n_now: n_fitting(from), groups: fitting(at) });
+            let expected = at.map(|at| Start {
+                at: secs(at),
+                n_now: n_fitting(from),
+                groups: fitting(at).into_iter().map(|alike| alike.group).collect(),
+            });
             assert_eq!(found, expected);
         });
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rms_core::plan::timeline::{Timeline, first_start};
+use rms_core::plan::timeline::{Alike, Timeline, first_start};
 use rms_core::state::Piece;
 use rms_model::{Devices, Mebibytes, Slice, Span, Time};
 use serde::Deserialize;
@@ -79,13 +79,14 @@ pub fn check(line: &str) -> Result<(), String> {
     let eligible: Vec<usize> = (0..nodes.len()).filter(|idx| is_eligible(&nodes[*idx])).collect();
     let piece = Piece { slice: request.amounts.slice(), is_whole: request.exclusive };
     let wall = Span::from_secs(request.wall);
-    let next_hole = |place: usize, times: (Time, Time)| timelines[eligible[place]].first_hole_by(&piece, wall, times);
-    let found = first_start(&vec![1; eligible.len()], request.nodes, at(now), next_hole);
+    let next_hole = |node: usize, times: (Time, Time)| timelines[node].first_hole_by(&piece, wall, times);
+    let alike = eligible.iter().map(|node| Alike { group: *node, n_nodes: 1, not_before: at(now) });
+    let found = first_start(alike, request.nodes, at(now), next_hole);
     let found_start = found.as_ref().map(|found| found.at.as_secs() + now);
     if found_start != start {
         return Err(format!("start {found_start:?}, expected {start:?}"));
     }
-    let found_nodes = found.map(|found| found.groups.into_iter().map(|place| eligible[place]).collect::<Vec<_>>());
+    let found_nodes = found.map(|found| found.groups);
     match nodes_that_fit.filter(|nodes| !nodes.is_empty()) {
         Some(expected) if found_nodes.as_ref() != Some(&expected) => {
             Err(format!("nodes {found_nodes:?}, expected {expected:?}"))
