@@ -185,6 +185,7 @@ mod tests {
         check("\n\n#SBATCH --array=1-4\n", "job.sh:3: ", "--array");
         check("#SBATCH --tiem=4\n", "job.sh:1: ", "--tiem");
         check("#SBATCH -t soon\n", "job.sh:1: ", "duration");
+        check("#SBATCH --begin=someday\n", "job.sh:1: ", "'someday' is not a time");
     }
 
     #[test]

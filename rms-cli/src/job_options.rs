@@ -13,6 +13,7 @@ use crate::model_options::ModelOptions;
 use crate::profile::ProfileText;
 use crate::resource_options::ResourceOptions;
 use crate::size::{NodeCount, Shapes};
+use crate::stamp;
 
 // No doc comment: clap would print it as the help of each verb that has these flags.
 // How a job is to be; every flag may be absent, so that sources can be laid over each other.
@@ -87,7 +88,13 @@ pub struct JobOptions {
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed, help_heading = "Where and when")]
     pub min_speed: Option<u32>,
     /// Earliest start: now+1h, 16:00, tomorrow, 2026-11-20T16:00 (local time) or 2026-11-20T16:00+01:00
-    #[arg(long, value_name = "TIME", help_heading = "Where and when", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = stamp::checked,
+        help_heading = "Where and when",
+        allow_hyphen_values = true
+    )]
     pub begin: Option<String>,
     /// Priority, higher goes first; 0 if absent
     #[arg(long, value_name = "NUMBER", help_heading = "Where and when", allow_hyphen_values = true, value_parser = priority)]

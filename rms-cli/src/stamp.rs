@@ -179,6 +179,14 @@ pub fn parse(text: &str, now: Time, occurrence: Occurrence) -> Result<Time, Pars
     parse_in(zone(), text, now, occurrence)
 }
 
+/// Returns the text if it is a time in some zone: where flags are read, the zone is not chosen yet.
+///
+/// # Errors
+/// See [`parse`].
+pub fn checked(text: &str) -> Result<String, ParseTimeError> {
+    parse_in(&TimeZone::UTC, text, now(), Occurrence::Next).map(|_| text.to_owned())
+}
+
 fn parse_in(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> Result<Time, ParseTimeError> {
     let fail = || ParseTimeError::Nonsense(text.chars().take(80).collect());
     let too_late = || ParseTimeError::TooLate(text.chars().take(80).collect());

@@ -266,11 +266,7 @@ impl Slices<'_> {
             return self.reserve_parts(first);
         }
         let n_whole = (n_wanted - n_later).max(0) as u32;
-        let mut clear = IdSet::default();
-        for node in self.clear.first_without(&clear, n_whole as usize) {
-            clear.insert(node);
-        }
-        Some(Shadow { at, left, clear, n_whole })
+        Some(Shadow { at, left, clear: self.clear.first(n_whole as usize), n_whole })
     }
 
     /// Returns when a node that is not clear now is free of all its jobs.
@@ -349,11 +345,11 @@ impl Slices<'_> {
         let mut ends = self.state.shared().ends(self.cluster).peekable();
         let mut later: Vec<usize> = Vec::new();
         let mut is_later = vec![false; self.shared.lines().len()];
+        // Nodes on which this pass has placed jobs come first.
+        let mut gain: (Vec<usize>, Vec<usize>) = Default::default();
         let at = loop {
             let next = [own.peek().map(|(until, _)| *until), ends.peek().map(|(until, _)| *until)];
             let at = next.into_iter().flatten().min()?;
-            // Nodes on which this pass has placed jobs come first.
-            let mut gain: (Vec<usize>, Vec<usize>) = Default::default();
             while let Some((_, idx)) = own.next_if(|(until, _)| *until == at) {
                 gain.0.push(idx);
             }
@@ -363,7 +359,7 @@ impl Slices<'_> {
                 }
             }
             gain.0.sort_unstable();
-            for idx in gain.0.into_iter().chain(gain.1) {
+            for idx in gain.0.drain(..).chain(gain.1.drain(..)) {
                 let is_new = !is_later[idx] && !self.free(idx).holds(first.size);
                 if is_new && free_at(idx, at).holds(first.size) {
                     is_later[idx] = true;

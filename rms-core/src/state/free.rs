@@ -114,6 +114,24 @@ impl IdSet {
         nodes
     }
 
+    /// Returns the set of the first `n_wanted` ids; of all, if there are fewer.
+    pub(crate) fn first(&self, n_wanted: usize) -> IdSet {
+        let mut n_missing = n_wanted;
+        let mut first = IdSet::default();
+        for word in &self.words {
+            if n_missing == 0 {
+                break;
+            }
+            let mut rest = *word;
+            while rest.count_ones() as usize > n_missing {
+                rest ^= 1 << rest.ilog2();
+            }
+            n_missing -= rest.count_ones() as usize;
+            first.words.push(rest);
+        }
+        first
+    }
+
     /// Appends nodes after the first `n_before`, which is decremented, until there are `end` nodes.
     fn take(&self, n_before: &mut usize, end: usize, nodes: &mut Vec<NodeId>) {
         for (word_idx, word) in self.words.iter().enumerate() {
@@ -190,6 +208,7 @@ mod tests {
             some.iter().for_each(|node| assert!(ids.contains(*node) && others.insert(*node)));
             let left = expected.iter().copied().filter(|node| !others.contains(*node)).take(n_wanted);
             assert_eq!(ids.first_without(&others, n_wanted), left.collect::<Vec<_>>());
+            assert!(ids.first(n_wanted).iter().eq(expected.iter().copied().take(n_wanted)));
         }
         expected.iter().for_each(|node| assert!(ids.remove(*node)));
         assert_eq!(ids.iter().next(), None);
