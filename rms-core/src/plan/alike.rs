@@ -43,9 +43,9 @@ impl Group {
 /// Groups of nodes by the first stretch in which a job may start on them: those of one stretch are a list.
 pub(super) struct ByStretch {
     /// The last group of each list.
-    last: [Option<usize>; N_STRETCHES],
+    last: [Option<u32>; N_STRETCHES],
     /// By group, the one before it in its list.
-    before: Vec<Option<usize>>,
+    before: Vec<Option<u32>>,
 }
 
 /// The timelines of the nodes of a cluster, by the index of the node.
@@ -172,9 +172,9 @@ impl Timelines {
             }
         }
         let mut by_stretch = ByStretch { last: [None; N_STRETCHES], before: vec![None; starts.len()] };
-        for (group, starts) in starts.into_iter().enumerate() {
+        for (group, (starts, before)) in (0..).zip(iter::zip(starts, &mut by_stretch.before)) {
             if let Some(last) = by_stretch.last.get_mut(starts.trailing_zeros() as usize) {
-                by_stretch.before[group] = last.replace(group);
+                *before = last.replace(group);
             }
         }
         by_stretch
@@ -193,7 +193,8 @@ impl Timelines {
         }
         let in_order = by_stretch.last.iter().enumerate().flat_map(move |(stretch, last)| {
             let not_before = from.max(self.scale.begin(stretch));
-            iter::successors(*last, |group| by_stretch.before[*group]).map(move |group| (group, not_before))
+            iter::successors(*last, |group| by_stretch.before[*group as usize])
+                .map(move |group| (group as usize, not_before))
         });
         in_order.filter_map(move |(group, not_before)| {
             let n_nodes = self.groups[group].n_nodes as usize;

@@ -190,17 +190,10 @@ impl<'a> Grid<'a> {
         let first = bound.unwrap_or(from);
         let by_stretch = self.timelines.by_stretch(&wanted.pieces, wanted.wall, first);
         let find = |until: Time| {
-            first_start(
-                self.timelines.in_order(&by_stretch, &wanted.except, first),
-                n_wanted,
-                first,
-                |group: usize, (from, latest): (Time, Time)| {
-                    self.next_hole_in(group, wanted, (from, latest.min(until)))
-                },
-            )
+            let groups = self.timelines.in_order(&by_stretch, &wanted.except, first);
+            first_start(groups, n_wanted, (first, until), |group, times| self.next_hole_in(group, wanted, times))
         };
-        // If the start is later, holes after that time were not exact.
-        let found = likely.and_then(|likely| find(likely).filter(|found| found.at <= likely));
+        let found = likely.and_then(find);
         let Start { at, n_now, groups: with_room } = found.or_else(|| find(Time::NEVER))?;
         if let Some((frontier, want)) = known {
             frontier.borrow_mut().record(want, at);

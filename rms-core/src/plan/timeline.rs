@@ -1,29 +1,30 @@
 //! What is free of one node over time, and where a piece of it fits.
 
 use std::collections::BinaryHeap;
+use std::iter;
 
 use rms_model::{Inventory, Slice, Span, Time};
 
 use crate::state::{Line, NodeRoom, Piece};
 
-type Step = (Time, NodeRoom);
-
-/// What is free from each of these times until the next one; the last step has no end.
+/// Steps, from each of which on something is free until the next one; the last step has no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// No two consecutive steps are equal: timelines are equal if the same is free at each time.
-    steps: Vec<Step>,
+    /// When the steps begin. Searches read these much more often than what is free.
+    begins: Vec<Time>,
+    /// What is free: never the same in two consecutive steps, so timelines are equal if the same is free at each time.
+    rooms: Vec<NodeRoom>,
 }
 
 impl Timeline {
     /// Creates the timeline of a node that no job holds, from that time on.
     pub fn of_free(slice: &Slice, from: Time) -> Timeline {
-        Timeline { steps: vec![(from, NodeRoom::of(slice))] }
+        Timeline { begins: vec![from], rooms: vec![NodeRoom::of(slice)] }
     }
 
     /// Creates the timeline of a node with all its holders. A job that should have left by now stays until `overdue`.
     pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, overdue: Time) -> Timeline {
-        let mut timeline = Timeline { steps: vec![(now, line.room.clone())] };
+        let mut timeline = Timeline { begins: vec![now], rooms: vec![line.room.clone()] };
         for hold in line.holds() {
             let until = if hold.until > now { hold.until } else { overdue };
             timeline.take(until, Time::NEVER, &hold.piece, -1);
@@ -40,31 +41,37 @@ impl Timeline {
             return;
         }
         let Some(first) = self.cut(from) else { return };
-        let end = self.cut(until).unwrap_or(self.steps.len());
-        self.steps[first..end].iter_mut().for_each(|(_, room)| room.take(piece, sign));
+        let end = self.cut(until).unwrap_or(self.rooms.len());
+        self.rooms[first..end].iter_mut().for_each(|room| room.take(piece, sign));
         self.join(end);
         self.join(first);
     }
 
     /// Removes the step at `idx` if it equals the one before.
     fn join(&mut self, idx: usize) {
-        if (1..self.steps.len()).contains(&idx) && self.steps[idx - 1].1 == self.steps[idx].1 {
-            self.steps.remove(idx);
+        if (1..self.rooms.len()).contains(&idx) && self.rooms[idx - 1] == self.rooms[idx] {
+            self.begins.remove(idx);
+            self.rooms.remove(idx);
         }
     }
 
     /// Lists from when until when how much is free, in order.
     pub(super) fn steps(&self) -> impl Iterator<Item = (Time, Time, &NodeRoom)> + '_ {
-        let ends = self.steps.iter().skip(1).map(|(begin, _)| *begin).chain([Time::NEVER]);
-        self.steps.iter().zip(ends).map(|((begin, room), end)| (*begin, end, room))
+        self.steps_from(0)
+    }
+
+    /// Lists the steps from the one at `idx` on.
+    fn steps_from(&self, idx: usize) -> impl Iterator<Item = (Time, Time, &NodeRoom)> + '_ {
+        let ends = self.begins[idx + 1..].iter().copied().chain([Time::NEVER]);
+        iter::zip(&self.begins[idx..], ends).zip(&self.rooms[idx..]).map(|((begin, end), room)| (*begin, end, room))
     }
 
     /// Returns a number that is the same for equal timelines, and seldom for others.
     pub(super) fn digest(&self) -> u64 {
-        let add = |digest: u64, (begin, room): &Step| {
+        let add = |digest: u64, (begin, room): (&Time, &NodeRoom)| {
             (digest ^ (begin.as_millis() as u64) ^ room.digest()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
         };
-        self.steps.iter().fold(0, add)
+        iter::zip(&self.begins, &self.rooms).fold(0, add)
     }
 
     /// Returns the step that begins at `at`, and inserts one if there is none. Before the first step there is nothing
@@ -73,12 +80,12 @@ impl Timeline {
         if at == Time::NEVER {
             return None;
         }
-        match self.steps.binary_search_by_key(&at, |(from, _)| *from) {
+        match self.begins.binary_search(&at) {
             Ok(idx) => Some(idx),
             Err(0) => Some(0),
             Err(idx) => {
-                let room = self.steps[idx - 1].1.clone();
-                self.steps.insert(idx, (at, room));
+                self.begins.insert(idx, at);
+                self.rooms.insert(idx, self.rooms[idx - 1].clone());
                 Some(idx)
             }
         }
@@ -91,16 +98,15 @@ impl Timeline {
 
     /// As [`Timeline::first_hole`], but starts after `latest`, which is not before `from`, are not needed.
     pub fn first_hole_by(&self, piece: &Piece, wall: Span, times: (Time, Time)) -> Option<Hole> {
-        let steps = self.steps[self.idx_at(times.0)..].iter();
+        let first = self.idx_at(times.0);
+        let steps = iter::zip(&self.begins[first..], &self.rooms[first..]);
         first_hole_in(steps.map(|(begin, room)| (*begin, room.holds(piece))), wall, times)
     }
 
     /// As [`Timeline::first_hole`], with room for the piece during `given`, whatever is taken then.
     pub(super) fn first_hole_beside(&self, given: (Time, Time), piece: &Piece, wall: Span, from: Time) -> Option<Hole> {
-        let first = self.idx_at(from);
-        let ends = self.steps[first + 1..].iter().map(|(begin, _)| *begin).chain([Time::NEVER]);
-        let steps = self.steps[first..].iter().zip(ends).flat_map(|((begin, room), end)| {
-            let begins = [*begin, given.0, given.1].into_iter().filter(move |at| *begin <= *at && *at < end);
+        let steps = self.steps_from(self.idx_at(from)).flat_map(|(begin, end, room)| {
+            let begins = [begin, given.0, given.1].into_iter().filter(move |at| begin <= *at && *at < end);
             begins.map(move |at| (at, (given.0 <= at && at < given.1) || room.holds(piece)))
         });
         first_hole_in(steps, wall, (from, Time::NEVER))
@@ -109,25 +115,25 @@ impl Timeline {
     /// Returns whether a job that wants the piece for `wall` may start at `at`.
     pub(super) fn fits_at(&self, piece: &Piece, wall: Span, at: Time) -> bool {
         let until = at + wall;
-        let mut steps = self.steps[self.idx_at(at)..].iter().take_while(|(begin, _)| *begin <= at || *begin < until);
-        steps.all(|(_, room)| room.holds(piece))
+        let mut steps = self.steps_from(self.idx_at(at)).take_while(|(begin, ..)| *begin <= at || *begin < until);
+        steps.all(|(.., room)| room.holds(piece))
     }
 
     /// Returns the step at that time; before the first step, the first one.
     fn idx_at(&self, at: Time) -> usize {
-        self.steps.partition_point(|(begin, _)| *begin <= at).saturating_sub(1)
+        self.begins.partition_point(|begin| *begin <= at).saturating_sub(1)
     }
 
     /// Returns what is free at that time.
     pub(super) fn at(&self, at: Time) -> &NodeRoom {
-        &self.steps[self.idx_at(at)].1
+        &self.rooms[self.idx_at(at)]
     }
 
     /// Returns what is free at every time before `until`.
     pub(super) fn least(&self, until: Time) -> Slice {
-        let mut steps = self.steps.iter().take_while(|(begin, _)| *begin < until).map(|(_, room)| room);
-        let first = steps.next().cloned().unwrap_or_default();
-        let least = steps.fold(first, |mut least, room| {
+        let mut rooms = self.steps().take_while(|(begin, ..)| *begin < until).map(|(.., room)| room);
+        let first = rooms.next().cloned().unwrap_or_default();
+        let least = rooms.fold(first, |mut least, room| {
             least.cap(room);
             least
         });
@@ -146,7 +152,7 @@ impl Timeline {
 
     /// Returns the times at which there is no room for a piece, and those before `opens`, when nothing may start.
     pub(super) fn lacking(&self, piece: &Piece, opens: Time) -> Vec<(Time, Time)> {
-        let first = self.steps.first().map_or(opens, |(begin, _)| *begin);
+        let first = self.begins.first().copied().unwrap_or(opens);
         let mut lacking = self.times((opens, Time::NEVER), |room| !room.holds(piece));
         if opens > first {
             lacking.insert(0, (first, opens));
@@ -157,11 +163,8 @@ impl Timeline {
     /// Returns the times at which `holds` is true.
     pub(super) fn times(&self, (from, until): (Time, Time), holds: impl Fn(&NodeRoom) -> bool) -> Vec<(Time, Time)> {
         let mut times: Vec<(Time, Time)> = Vec::new();
-        let first = self.idx_at(from);
-        let steps = self.steps.get(first..).unwrap_or_default();
-        let steps = steps.iter().take_while(|(begin, _)| *begin < until).map(|(begin, room)| (*begin, room));
-        let ends = self.steps.iter().skip(first + 1).map(|(begin, _)| *begin).chain([Time::NEVER]);
-        for ((begin, _), end) in steps.zip(ends).filter(|((_, room), _)| holds(room)) {
+        let steps = self.steps_from(self.idx_at(from)).take_while(|(begin, ..)| *begin < until);
+        for (begin, end, _) in steps.filter(|(.., room)| holds(room)) {
             let (begin, end) = (begin.max(from), end.min(until));
             match times.last_mut() {
                 Some((_, last)) if *last == begin => *last = end,
@@ -234,13 +237,15 @@ struct Soonest {
     /// Ordered with the last one first.
     times: BinaryHeap<(Time, usize)>,
     n_nodes: usize,
-    /// The time by which as many nodes as are wanted have room, or [`Time::NEVER`].
+    /// Times from this one on do not matter.
+    limit: Time,
+    /// The time by which as many nodes as are wanted have room, or the limit.
     last: Time,
 }
 
 impl Soonest {
-    fn new(n_wanted: usize) -> Soonest {
-        Soonest { n_wanted: n_wanted.max(1), times: BinaryHeap::new(), n_nodes: 0, last: Time::NEVER }
+    fn new(n_wanted: usize, limit: Time) -> Soonest {
+        Soonest { n_wanted: n_wanted.max(1), times: BinaryHeap::new(), n_nodes: 0, limit, last: limit }
     }
 
     fn add(&mut self, at: Time, n_nodes: usize) {
@@ -264,7 +269,7 @@ impl Soonest {
     fn clear(&mut self) {
         self.times.clear();
         self.n_nodes = 0;
-        self.last = Time::NEVER;
+        self.last = self.limit;
     }
 }
 
@@ -278,19 +283,20 @@ pub struct Alike {
     pub not_before: Time,
 }
 
-/// Finds the earliest time at which that many nodes have room at once, and which nodes they are (RESOURCES: the same
+/// Finds the earliest time from `from` on, and by `until`, at which that many nodes have room at once, and which nodes they are (RESOURCES: the same
 /// nodes must have room throughout, so that a count over all of them is not enough). Of nodes that are alike only the
 /// number matters; the groups are in the order of `not_before`. `next_hole` returns the first times at which the nodes
 /// of a group have room, none of them before a time; if they are all after another time, it need not be exact.
 pub fn first_start(
     groups: impl Iterator<Item = Alike>,
     n_wanted: usize,
-    from: Time,
+    (from, until): (Time, Time),
     next_hole: impl Fn(usize, (Time, Time)) -> Option<Hole>,
 ) -> Option<Start> {
     let mut groups = groups.peekable();
     let mut searched: Vec<(Alike, Hole)> = Vec::new();
-    let mut soonest = Soonest::new(n_wanted);
+    let limit = until + Span::from_millis(1);
+    let mut soonest = Soonest::new(n_wanted, limit);
     let mut start = from;
     let mut n_now = None;
     loop {
@@ -312,11 +318,11 @@ pub fn first_start(
         let n_now = *n_now.get_or_insert_with(|| with_room.clone().map(|(alike, _)| alike.n_nodes).sum());
         // No earlier start exists, because none of the groups has room before its time.
         let next = if n_wanted == 0 { start } else { soonest.last };
+        if next >= limit {
+            return None;
+        }
         if next == start {
             return Some(Start { at: start, n_now, groups: with_room.map(|(alike, _)| alike.group).collect() });
-        }
-        if next == Time::NEVER {
-            return None;
         }
         start = next;
     }
@@ -382,9 +388,9 @@ mod tests {
     fn a_hole_is_where_somebody_may_start() {
         for_seeds("a_hole_is_where_somebody_may_start", 500, |dice| {
             let node = node(dice);
-            for two in node.timeline.steps.windows(2) {
-                assert!(two[0].0 < two[1].0 && two[0].1 != two[1].1, "{:?}", node.timeline);
-            }
+            let Timeline { begins, rooms } = &node.timeline;
+            assert!(begins.is_sorted_by(|one, next| one < next), "{:?}", node.timeline);
+            assert!(rooms.is_sorted_by(|one, next| one != next), "{:?}", node.timeline);
             let (cores, wall, from) = (dice.number(1, CORES), dice.number(1, 15) as usize, dice.below(45) as usize);
             let (piece, wall_span) = (piece(cores), Span::from_secs(wall as i64));
             let first = node.first_start(cores, wall, from);
@@ -427,7 +433,7 @@ mod tests {
             let n_wanted = 1 + dice.below(n_nodes as u64 + 1) as usize;
             let wall_span = Span::from_secs(wall as i64);
             let next_hole = |group: usize, times| nodes[group].timeline.first_hole_by(&piece(cores), wall_span, times);
-            let found = first_start(groups.iter().copied(), n_wanted, secs(from), next_hole);
+            let find = |until: Time| first_start(groups.iter().copied(), n_wanted, (secs(from), until), next_hole);
             let fitting = |at: usize| -> Vec<&Alike> {
                 groups.iter().filter(|alike| nodes[alike.group].may_start(cores, wall, at)).collect()
             };
@@ -438,7 +444,9 @@ mod tests {
                 n_now: n_fitting(from),
                 groups: fitting(at).into_iter().map(|alike| alike.group).collect(),
             });
-            assert_eq!(found, expected);
+            let until = secs(from + dice.below(LAST as u64) as usize);
+            assert_eq!(find(until), expected.clone().filter(|start| start.at <= until), "until {until:?}");
+            assert_eq!(find(Time::NEVER), expected);
         });
     }
 }

@@ -81,7 +81,7 @@ pub fn check(line: &str) -> Result<(), String> {
     let wall = Span::from_secs(request.wall);
     let next_hole = |node: usize, times: (Time, Time)| timelines[node].first_hole_by(&piece, wall, times);
     let alike = eligible.iter().map(|node| Alike { group: *node, n_nodes: 1, not_before: at(now) });
-    let found = first_start(alike, request.nodes, at(now), next_hole);
+    let found = first_start(alike, request.nodes, (at(now), Time::NEVER), next_hole);
     let found_start = found.as_ref().map(|found| found.at.as_secs() + now);
     if found_start != start {
         return Err(format!("start {found_start:?}, expected {start:?}"));
