@@ -66,8 +66,7 @@ impl Lender {
         for node in &started.nodes {
             let inventory = &nodes.get(node)?.inventory;
             let is_guest = entry.is_guest_on(*node);
-            let has = || entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len());
-            let cores = if is_shared || is_guest || started.evolved.is_some() { has() } else { inventory.cores };
+            let cores = entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len());
             let asked = if is_guest { cores_asked(&entry.spec, &started.request, inventory, is_shared) } else { cores };
             let least = least_cores(&entry.spec, n_with_tasks, inventory);
             lender.add(nodes, LenderPart { n_nodes: 1, cores, asked, least, node: *node });

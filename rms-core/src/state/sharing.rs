@@ -229,8 +229,13 @@ impl State {
                     own.map_or(known.inventory.cores, |part| part.cores.len())
                 }
                 None => {
-                    let is_shared = self.is_shared(known.cluster);
-                    cores_asked(&entry.spec, &started.request, &known.inventory, is_shared)
+                    // A job without a grant has the whole node, although the allocation may have changed since.
+                    let has_part = if entry.is_guest_on(*node) {
+                        self.is_shared(known.cluster)
+                    } else {
+                        started.grants.contains_key(node)
+                    };
+                    cores_asked(&entry.spec, &started.request, &known.inventory, has_part)
                 }
             };
             let part = entry.part_of(*node, &known.inventory);

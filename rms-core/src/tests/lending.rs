@@ -118,6 +118,29 @@ fn a_guest_is_started_where_its_mate_has_left_the_cpus() {
 }
 
 #[test]
+fn a_change_of_the_allocation_leaves_lender_and_guest_their_limits() {
+    for (before, after) in [("nodes", "cores"), ("cores", "nodes")] {
+        let mut world = lending(before, 1);
+        let mut asks = |mins: i64| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+                (submission.n_tasks, submission.cpus_per_task) = (Some(1), if before == "cores" { 4 } else { 1 });
+                submission.resources.share = true;
+            })
+        };
+        let (owner, guest) = (asks(60), asks(10));
+        [owner, guest].into_iter().for_each(|job| drop(world.runs("n1", job, true)));
+        assert_eq!((world.n_cores(owner), world.n_cores(guest)), (vec![2], vec![2]), "{before}");
+        assert_eq!((world.wall(owner), world.wall(guest)), (Span::from_mins(70), Span::from_mins(20)), "{before}");
+
+        world.set("allocation", after);
+        world.now += Span::from_mins(4);
+        world.is_done(guest);
+        assert_eq!((world.n_cores(owner), world.wall(owner)), (vec![4], Span::from_mins(62)), "{before} to {after}");
+    }
+}
+
+#[test]
 fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
     for allocation in ["nodes", "cores"] {
         for (of_package, (of_owner, of_guest)) in [(0, ("0-1", "2-3")), (1, ("0,2", "1,3"))] {
