@@ -307,11 +307,13 @@ fn lock(dir: &Path) -> anyhow::Result<Flock<File>> {
 pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result<()> {
     let machine = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let machine = machine.as_deref().and_then(|name| name.split('.').next());
-    let joiner = Joiner { is_agent: Some(true), name, machine, replaces: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Checked before the token is used up.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
     let credentials = credentials_dir(dir);
+    // Who has the node's certificate may join in its place while it is connected.
+    let old = Credentials::load(&credentials).ok();
+    let joiner = Joiner { is_agent: Some(true), name, machine, replaces: old.as_ref().map(Credentials::serial) };
     let (address, joined) = runtime.block_on(async {
         let address = rms_wire::link::resolve(token.address()).await?;
         anyhow::Ok((address, rms_wire::join_in(&credentials, address, token, joiner).await?))

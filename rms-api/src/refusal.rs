@@ -166,6 +166,11 @@ pub enum Refusal {
         "node {node} belongs to cluster {known}; it cannot join cluster {asked}: remove it first ('rms admin remove {node}')"
     )]
     NodeInAnotherCluster { node: String, known: String, asked: String },
+    #[error(
+        "node {node} is connected, from {address}: give this machine another name (--name), or ask for a token that names \
+         the node ('rms token create --role agent --name {node}')"
+    )]
+    NodeConnected { node: String, address: String },
     #[error("cluster {cluster} {what}")]
     ClusterInUse { cluster: String, what: String },
     #[error("{user} has {n_jobs} jobs in the system: say what becomes of them, with --cancel-jobs or --keep-jobs")]
@@ -324,6 +329,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NoSuchCertificate => "no_such_certificate",
         Refusal::NodeInAnotherCluster { .. } => "node_in_another_cluster",
         Refusal::NodeInUse { .. } => "node_in_use",
+        Refusal::NodeConnected { .. } => "node_connected",
         Refusal::ClusterInUse { .. } => "cluster_in_use",
         Refusal::JobsOfRevoked { .. } => "jobs_of_revoked",
         Refusal::LastAdmin => "last_admin",

@@ -144,6 +144,9 @@ impl Access<'_> {
             Some(_) => return Err(Refusal::TokenInvalid),
             None => {}
         }
+        if identity.role == Role::Agent {
+            self.check_node(token, &identity, replaces)?;
+        }
         let serial = redeemed.serial.clone();
         self.jobs.context.record(step, Fact::TokenUsed { id: token_id.to_owned(), at: now, redeemed: Some(redeemed) });
         // A node is one machine, so its newest certificate replaces all others. A person may have several machines:
@@ -162,6 +165,24 @@ impl Access<'_> {
             detail.to_owned(),
         );
         Ok((self.issue(now, step, identity, serial, old), cluster))
+    }
+
+    /// Refuses a machine that would take the place of another one by mistake: a node of another cluster, or one that is
+    /// connected, unless the token names it or the machine has a certificate of it.
+    fn check_node(&self, token: &Token, identity: &Identity, replaces: Option<&str>) -> Result<(), Refusal> {
+        let state = self.jobs.state();
+        let Some(entry) = state.node_named(&identity.name).map(|node| &state.nodes()[&node]) else { return Ok(()) };
+        let (node, home) = (entry.name.clone(), &state.clusters()[&entry.cluster]);
+        if let Some(asked) = token.cluster.clone().filter(|asked| asked != home) {
+            return Err(Refusal::NodeInAnotherCluster { node, known: home.clone(), asked });
+        }
+        let replaced = replaces.and_then(|serial| state.certificates.get(serial));
+        let is_meant =
+            token.identity != TokenIdentity::AnyAgent || replaced.is_some_and(|issued| issued.identity == *identity);
+        match entry.is_connected() && !is_meant {
+            true => Err(Refusal::NodeConnected { node, address: entry.address.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// Revokes the certificates that this one replaces, when it is used for the first time.

@@ -118,6 +118,37 @@ fn an_agent_has_the_name_that_its_token_or_else_its_admin_or_else_its_machine_sa
 }
 
 #[test]
+fn a_token_without_a_name_gives_no_other_machine_the_place_of_a_connected_node() {
+    let mut fixture = Fixture::with_token_for(TokenIdentity::AnyAgent);
+    let join = |fixture: &mut Fixture, (token, key): (&str, u8), name: &str, replaces: Option<&str>| {
+        let mut step = Step::default();
+        let redeemed = Redeemed { key: [key; 32], serial: format!("c{key}") };
+        let joiner = Joiner { is_agent: Some(true), name: Some(name), machine: None };
+        let joined = fixture.access().join(NOW, &mut step, (token, &DIGEST), joiner, (redeemed, replaces));
+        drop(outcome(step));
+        joined.map(|(issued, _)| issued.serial)
+    };
+    let refused = join(&mut fixture, ("t1", 1), "n1", None).expect_err("n1 is connected");
+    assert!(matches!(&refused, Refusal::NodeConnected { node, .. } if node == "n1"), "{refused}");
+    assert_eq!(join(&mut fixture, ("t1", 1), "n9", None), Ok("c1".to_owned()), "the token is still open");
+
+    let node = Identity::new(Role::Agent, "n1").expect("a plain name");
+    let token = |fixture: &mut Fixture, id: &str, identity: TokenIdentity, cluster: Option<&str>| {
+        let (mut step, cluster) = (Step::default(), cluster.map(str::to_owned));
+        let order = TokenOrder { id: id.to_owned(), identity, cluster, ..order(user("ann")) };
+        fixture.access().create_token(NOW, &mut step, &admin(), order).expect("an admin may");
+        drop(outcome(step));
+    };
+    token(&mut fixture, "t2", TokenIdentity::Named(node.clone()), Some("elsewhere"));
+    let refused = join(&mut fixture, ("t2", 2), "n1", None).expect_err("n1 is of cluster a");
+    assert!(matches!(refused, Refusal::NodeInAnotherCluster { .. }), "{refused}");
+    token(&mut fixture, "t3", TokenIdentity::Named(node), None);
+    assert_eq!(join(&mut fixture, ("t3", 3), "n1", None), Ok("c3".to_owned()), "the token names it");
+    token(&mut fixture, "t4", TokenIdentity::AnyAgent, None);
+    assert_eq!(join(&mut fixture, ("t4", 4), "n1", Some("c3")), Ok("c4".to_owned()), "it is the same machine");
+}
+
+#[test]
 fn a_token_that_is_over_or_revoked_is_good_for_nothing() {
     let mut fixture = Fixture::with_token();
     assert!(fixture.redeem(NOW + Span::from_hours(1), 1, "a1", &DIGEST).is_err());

@@ -143,7 +143,7 @@ fn a_node_that_joins_again_has_its_newest_certificate_only_and_one_that_is_remov
     world.after(secs(1));
     let agent = Identity { role: Role::Agent, name: "a1".to_owned() };
     for id in ["t1", "t2"] {
-        token(&mut world, id, TokenIdentity::AnyAgent);
+        token(&mut world, id, TokenIdentity::Named(agent.clone()));
         world.join(id, SECRET, Some("a1")).expect("it holds");
         // An answer that was lost would leave it with the older one alone.
         let newest =
