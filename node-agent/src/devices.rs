@@ -1,6 +1,6 @@
 //! The devices of a node: declared with or without their files, or the GPUs detected on the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,15 +60,16 @@ impl DeviceFiles {
     /// the others.
     pub fn own(&self, place: &LaunchNode, is_enforced: bool) -> Option<OwnDevices> {
         let grant = place.grant.as_ref()?;
-        let (mut own, mut opened, mut n_gpus) = (OwnDevices::default(), Vec::new(), 0);
+        let (mut own, mut n_gpus) = (OwnDevices::default(), 0);
         own.is_alone = is_enforced && !self.lacks_files();
         for (name, each) in &self.0 {
             let granted = grant.devices.get(name);
             for (idx, files) in (0..).zip(each) {
                 let is_own = granted.is_some_and(|indices| indices.contains(idx));
-                let numbers = files.iter().filter_map(|file| DeviceNumber::of(file));
+                let numbers: BTreeSet<DeviceNumber> = files.iter().filter_map(|file| DeviceNumber::of(file)).collect();
                 match is_own {
-                    true => opened.extend(numbers),
+                    true if numbers.is_empty() => {}
+                    true => drop(own.files.entry(name.clone()).or_default().insert(idx, numbers)),
                     false if is_enforced => own.closed.extend(numbers),
                     false => {}
                 }
@@ -80,7 +81,9 @@ impl DeviceFiles {
             }
         }
         // Two devices may share a file.
-        own.closed.retain(|number| !opened.contains(number));
+        let is_opened =
+            |number: &DeviceNumber| own.files.values().flat_map(BTreeMap::values).any(|of| of.contains(number));
+        own.closed.retain(|number| !is_opened(number));
         Some(own)
     }
 }

@@ -1,6 +1,6 @@
 //! The messages between an agent and a supervisor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,21 @@ pub struct OwnDevices {
     pub closed: BTreeSet<DeviceNumber>,
     /// The kernel shows no other GPUs to the job's programs, so that theirs are numbered from 0.
     pub is_alone: bool,
+    /// The device files of the job's devices, by name and number, without devices that are only counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, BTreeMap<u32, BTreeSet<DeviceNumber>>>,
+}
+
+impl OwnDevices {
+    /// Returns whether a device of the job has other files now, so that its number denotes another device. Files that
+    /// are gone do not count.
+    pub fn has_other_files(&self, now: &OwnDevices) -> bool {
+        let is_other = |name: &str, number: &u32, files: &BTreeSet<DeviceNumber>| {
+            let files_now = now.files.get(name).and_then(|numbers| numbers.get(number));
+            files_now.is_some_and(|now| !now.is_subset(files))
+        };
+        self.files.iter().any(|(name, numbers)| numbers.iter().any(|(number, files)| is_other(name, number, files)))
+    }
 }
 
 /// How the processes of a job reach the server.

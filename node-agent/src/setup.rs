@@ -131,11 +131,11 @@ impl Setup {
         let lacks = |indices: &Indices, count: u32| indices.iter().any(|index| index >= count);
         let cpus = self.cores.of(place, order.launch.one_thread_a_core);
         let devices = self.devices.own(place, self.cgroups.closes_devices().is_ok());
-        let gpus = |own: &Option<OwnDevices>| own.as_ref().map(|own| own.gpus.clone());
+        let are_others = |before: &OwnDevices, now: &OwnDevices| before.gpus != now.gpus || before.has_other_files(now);
         lacks(&grant.cores, self.inventory.cores)
             || grant.devices.iter().any(|(name, indices)| lacks(indices, self.inventory.devices.count(name)))
             || cpus.is_some_and(|cpus| order.mask.as_ref() != Some(&cpus))
-            || (order.devices.is_some() && gpus(&devices) != gpus(&order.devices))
+            || order.devices.as_ref().zip(devices.as_ref()).is_some_and(|(before, now)| are_others(before, now))
     }
 
     /// Announces the actual resources to the server. Returns false if they were announced already.

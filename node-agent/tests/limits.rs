@@ -4,11 +4,14 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use common::{World, script, tasks};
 use node_agent::cgroup::{CgroupMode, EnforcedResources, Kind, probe};
-use rms_api::desired::NodeExit;
-use rms_model::{JobId, Mebibytes, Run, Span};
+use node_agent::devices::DeviceFiles;
+use node_agent::order::{Order, OwnDevices};
+use rms_api::desired::{Aim, DesiredJob, NodeExit};
+use rms_model::{Grant, JobId, Mebibytes, Run, Span};
 
 /// Returns a node whose cgroups limit memory, and a program that allocates some. Returns `None`, and prints why, if
 /// that is not possible.
@@ -126,4 +129,48 @@ async fn a_start_that_fails_says_whose_fault_it_was() {
     let NodeExit::NotStarted { reason, .. } = &exit else { panic!("{exit:?}") };
     assert!(reason.contains("the node is at fault"), "{reason}");
     world.close().await;
+}
+
+/// The numbers of a job's devices must denote the files that it was started with.
+#[tokio::test]
+async fn a_job_keeps_the_files_of_its_devices_when_the_list_of_them_changes() {
+    let world = World::new(CgroupMode::None).await;
+    let with = |names: &[&str]| {
+        let file = |name: &&str| vec![Path::new("/dev").join(name)];
+        let mut setup = world.setup();
+        setup.devices = DeviceFiles([("fpga".to_owned(), names.iter().map(file).collect())].into());
+        setup.inventory.devices = setup.devices.counts();
+        setup
+    };
+    let before = with(&["null", "zero", "full"]);
+    let order_with = |numbers: &[u32]| {
+        let mut launch = script(&world, "sleep 1000");
+        let devices = [("fpga".to_owned(), numbers.iter().copied().collect())].into();
+        launch.nodes[0].grant = Some(Grant { devices, ..Grant::default() });
+        before.order(&DesiredJob { job: JobId(1), run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 })
+    };
+    let cases: [(&[u32], &[&str], bool); 10] = [
+        (&[1], &["null", "zero", "full"], false),
+        (&[1], &["null", "zero"], false),
+        (&[1], &["random", "zero", "full"], false),
+        (&[1], &["zero", "null", "full"], true),
+        (&[0, 1], &["zero", "null", "full"], true),
+        (&[2], &["zero", "null", "full"], false),
+        (&[1], &["null", "full"], true),
+        (&[0], &["zero", "full"], true),
+        (&[2], &["null", "zero"], true),
+        // A file that is gone for a while makes a trouble of its own.
+        (&[1], &["null", "gone", "full"], false),
+    ];
+    for (numbers, now, is_other) in cases {
+        let order = order_with(numbers);
+        assert_eq!(with(now).exceeds_node(&order), is_other, "{numbers:?} of {now:?}");
+        let kept = serde_json::to_string(&order).expect("as in the spool");
+        assert_eq!(serde_json::from_str::<Order>(&kept).expect("it is read again"), order);
+        // An agent before this version kept no files.
+        let mut old = order;
+        old.devices.iter_mut().for_each(|own| *own = OwnDevices { gpus: own.gpus.clone(), ..OwnDevices::default() });
+        let is_missing = numbers.iter().any(|number| *number as usize >= now.len());
+        assert_eq!(with(now).exceeds_node(&old), is_missing, "{numbers:?} of {now:?}");
+    }
 }

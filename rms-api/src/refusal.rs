@@ -58,6 +58,13 @@ pub enum Refusal {
         many(*cpus, "CPU")
     )]
     TooManyCpus { tasks: u32, cpus_per_task: u32, cpus: u32, place: String },
+    #[error(
+        "a node would have to hold {} of {}, but on its smallest node the grant has {}: launch fewer tasks, or fewer CPUs for each; with 0 CPUs for each they share those of the grant",
+        many(*tasks, "task"),
+        many(*cpus_per_task, "CPU"),
+        many(*cpus, "CPU")
+    )]
+    NotInGrant { tasks: u32, cpus_per_task: u32, cpus: u32 },
     #[error("--min-cpus-per-node {wanted} is more than any node has: the largest has {largest} CPUs")]
     NodeTooSmall { wanted: u32, largest: u32 },
     #[error("--cores-per-package {wanted} is more than any package of a node has: the largest has {largest} cores")]
@@ -298,7 +305,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TooManyNodes { .. } | Refusal::TooFewTogether { .. } => "too_many_nodes",
         Refusal::NothingAsked => "nothing_asked",
         Refusal::FewerTasksThanNodes { .. } => "fewer_tasks_than_nodes",
-        Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } => "too_many_cpus",
+        Refusal::TooManyCpus { .. } | Refusal::TooManyCores { .. } | Refusal::NotInGrant { .. } => "too_many_cpus",
         Refusal::NodeTooSmall { .. } | Refusal::PackageTooSmall { .. } => "too_many_cpus",
         Refusal::CpuLimit { .. } => "cpu_limit",
         Refusal::TooMuchMemory { .. } => "too_much_memory",

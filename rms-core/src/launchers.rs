@@ -9,7 +9,7 @@ mod timeouts;
 
 use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
-use rms_model::{Identity, JobId, JobSpec, Outcome, Owner, Role, Slice, Time, Work};
+use rms_model::{Identity, JobId, JobSpec, NodeId, Outcome, Owner, Role, Slice, Time, Work};
 
 pub(crate) use status::LauncherCounts;
 
@@ -232,12 +232,11 @@ impl Launchers<'_> {
         executable::check_spread(&launch.execution.work, tasks, n_nodes)?;
         let tasks_here = tasks.most_on_a_node(n_nodes);
         let wanted_cpus = tasks_here.saturating_mul(launch.cpus_per_task);
-        let smallest =
-            started.nodes.iter().map(|node| self.jobs.state().nodes()[node].inventory.cpus).min().unwrap_or(0);
+        let n_cpus = |node: &NodeId| started.cpus_granted(*node, &self.jobs.state().nodes()[node].inventory);
+        let smallest = started.nodes.iter().map(n_cpus).min().unwrap_or(0);
         if wanted_cpus > smallest {
             let cpus_per_task = launch.cpus_per_task;
-            let place = " that every task could be on".to_owned();
-            return Err(Refusal::TooManyCpus { tasks: tasks_here, cpus_per_task, cpus: smallest, place });
+            return Err(Refusal::NotInGrant { tasks: tasks_here, cpus_per_task, cpus: smallest });
         }
         quota::check_bytes(self.jobs.state(), who, &launch.execution.work, &launch.execution.environment)?;
         self.submit_rates.check(

@@ -35,15 +35,14 @@ impl Context {
             Some(since) if !timeout.is_zero() => (since + timeout).min(until),
             Some(_) | None => until,
         };
-        let node = |node: &rms_model::NodeId| {
-            let part = started.grants.get(node).cloned();
-            let node = &self.state().nodes()[node];
-            let n_cpus = |part: &rms_model::Grant| part.cores.len() * node.inventory.threads_per_core();
+        let node = |id: &rms_model::NodeId| {
+            let part = started.grants.get(id).cloned();
+            let node = &self.state().nodes()[id];
             GrantedNode {
                 name: node.name.clone(),
                 cluster: node.cluster,
                 address: node.address.clone(),
-                cpus: part.as_ref().map_or(node.inventory.cpus, n_cpus),
+                cpus: started.cpus_granted(*id, &node.inventory),
                 part,
             }
         };

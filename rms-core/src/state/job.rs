@@ -328,6 +328,12 @@ impl Job {
 }
 
 impl Started {
+    /// Returns the number of logical CPUs of a node that a launcher was granted: all threads of its cores.
+    pub fn cpus_granted(&self, node: NodeId, inventory: &Inventory) -> u32 {
+        let n_cpus = |grant: &Grant| grant.cores.len().saturating_mul(inventory.threads_per_core());
+        self.grants.get(&node).map_or(inventory.cpus, n_cpus)
+    }
+
     /// Returns the number of nodes that it started with.
     pub(crate) fn began_with(&self) -> u32 {
         self.evolved.as_ref().map_or(self.nodes.len() as u32, |evolved| evolved.started_with).max(1)

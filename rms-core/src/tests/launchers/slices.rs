@@ -2,6 +2,7 @@
 //! theirs.
 
 use rms_api::call::{Nodes, Shape as JobShape};
+use rms_api::refusal::Refused;
 use rms_api::subscription::LauncherView;
 use rms_model::{Devices, Slice};
 
@@ -137,8 +138,8 @@ fn an_application_grows_by_slices_as_it_began_with() {
         speedup: rms_model::Speedup::default(),
         survives_loss: None,
     };
-    // One task of one CPU, of two hardware threads, or as many as there are, or more than the slice has.
-    for (cpus_per_task, n_tasks) in [(1, 1), (2, 1), (0, 1), (6, 2)] {
+    // One task of one CPU, of two hardware threads, or as many as there are, or tasks that take all of the slice.
+    for (cpus_per_task, n_tasks) in [(1, 1), (2, 1), (0, 1), (4, 2)] {
         let mut launchers = shared(&[(8, 2), (8, 2), (8, 2)]);
         let job = launchers.with_slices(1, 100, slice(4, 500, "gpu:1"));
         let malleable = Some(limits.clone());
@@ -165,6 +166,37 @@ fn an_application_grows_by_slices_as_it_began_with() {
         assert_eq!(grows(1), vec![part.clone(); 2], "{n_tasks} tasks of {cpus_per_task} CPUs");
         let (_, desired) = launchers.desires.iter().rfind(|(node, _)| node == "a2").expect("its agent is told");
         assert_eq!(desired.jobs[0].launch.cpus_per_task, cpus_per_task, "its tasks are as launched");
+    }
+}
+
+#[test]
+fn tasks_need_no_more_cpus_than_the_part_that_was_granted() {
+    // A core has two CPUs; the second node has one thread a core, and whole nodes have all of theirs.
+    let single = Inventory { cpus: 4, ..node(4, 0) };
+    for (n_nodes, cores, n_cpus) in [(1, 1, 2), (1, 2, 4), (2, 2, 2), (1, 4, 8), (2, 4, 4)] {
+        for (n_tasks, cpus_per_task) in [(1, n_cpus), (n_cpus, 1), (n_cpus, 0), (n_cpus + 1, 0)] {
+            let launch = |n_tasks, cpus_per_task| {
+                let mut launchers = shared(&[(4, 0)]);
+                if n_nodes > 1 {
+                    launchers.joins("a", "a2", single.clone());
+                }
+                let job = launchers.with_slices(n_nodes, 100, slice(cores, 0, ""));
+                let n_tasks = Some(n_tasks * n_nodes);
+                let launch = Box::new(Launchable { n_tasks, cpus_per_task, ..*program() });
+                launchers.ann(LauncherCall::Launch { job, tag: Tag(1), launch })
+            };
+            let what = format!("{n_tasks} x {cpus_per_task} on {cores} cores of {n_nodes} nodes");
+            assert_eq!(launch(n_tasks, cpus_per_task), Ok(LauncherAnswer::Done), "{what}");
+            if cpus_per_task > 0 {
+                for (n_tasks, cpus_per_task) in [(n_tasks + 1, cpus_per_task), (n_tasks, cpus_per_task + 1)] {
+                    let refused = launch(n_tasks, cpus_per_task).expect_err("it has fewer");
+                    let granted = format!("on its smallest node the grant has {n_cpus} CPUs:");
+                    assert!(refused.to_string().contains(&granted), "{what}: {refused}");
+                    assert_eq!(Refused::from(&refused).kind, "too_many_cpus");
+                    assert!(!refused.to_string().contains(" (-"), "no option of a command: {refused}");
+                }
+            }
+        }
     }
 }
 
