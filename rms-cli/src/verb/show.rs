@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use launcher_sdk::Client;
-use rms_api::answer::{CoresLine, JobDetail, LoanLine};
+use rms_api::answer::{CoresLine, JobDetail, JobState, LoanLine};
 use rms_api::call::Select;
 use rms_api::masks::MasksOf;
 use rms_model::job::Constraint;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::masks;
 use crate::context::Context;
+use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::listing::JobFlags;
@@ -135,8 +136,10 @@ impl ShowAnswer {
         if let Some(outcome) = &line.outcome {
             fields.add("outcome", outcome.to_string());
         }
-        if let Some(reason) = &line.reason {
-            fields.add("waits because", crate::explain::reason(reason, &[], now));
+        match (&line.reason, line.state) {
+            (Some(reason), JobState::Started) => fields.add("launcher", explain::awaited(reason, now)),
+            (Some(reason), _) => fields.add("waits because", explain::reason(reason, &[], now)),
+            (None, _) => {}
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
         if !detail.grants.is_empty() {
