@@ -40,3 +40,14 @@ fn a_silent_or_absent_launcher_of_a_started_job_is_named() {
         "its launcher has not been connected since",
     );
 }
+
+#[test]
+fn a_slice_is_shown_as_its_cores_on_each_node() {
+    let mut detail = detail(JobLine { cpus_per_task: 2, ..started() });
+    let spec = Arc::make_mut(&mut detail.spec);
+    spec.execution = Execution::from(Work::Nodes);
+    (spec.cpus_per_task, spec.resources.one_thread_a_core) = (2, true);
+    let text = show(vec![detail]).text();
+    assert!(text.contains("2 cores on each"), "{text}");
+    assert!(!text.contains("one thread") && !text.contains("tasks"), "{text}");
+}
