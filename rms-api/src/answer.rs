@@ -224,7 +224,7 @@ pub struct CoresLine {
     pub is_in_force: bool,
 }
 
-/// The reason why a job is not running now.
+/// The reason why a job is not running now, or what it awaits of its launcher once it has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     Held {
@@ -279,7 +279,8 @@ pub enum Reason {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lenders: Option<Box<Lenders>>,
     },
-    /// Its launcher has subscribed and sent no request, which is expected by then.
+    /// Its launcher has subscribed and sent no request, which is expected by then. Of a started job: its launcher has
+    /// neither launched nor accepted.
     NoRequest {
         until: Option<Time>,
     },
@@ -290,7 +291,8 @@ pub enum Reason {
         n_nodes: u32,
         until: Time,
     },
-    /// It could start, but its launcher could not be notified: it has been away since `since`, and is lost at `until`.
+    /// It could start, but its launcher could not be notified, or it has started and needs its launcher: it has been
+    /// away since `since`, and is lost at `until`.
     LauncherAway {
         since: Time,
         until: Option<Time>,

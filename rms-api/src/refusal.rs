@@ -213,7 +213,7 @@ pub enum Refusal {
     StaleTag { job: JobId, tag: u64, last: u64 },
     #[error("job {job} was granted request {granted}, not {tag}")]
     WrongTag { job: JobId, tag: u64, granted: u64 },
-    #[error("job {job}: its filter does not show cluster {cluster}; it shows {shown}")]
+    #[error("job {job}: its filter does not show cluster {cluster}; what it shows: {shown}")]
     NotInView { job: JobId, cluster: String, shown: String },
     #[error(
         "job {job}: more than {most} calls in a second: wait for the next one; a launcher or negotiator that goes on so ends \

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The progress of an evolving application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
-    /// The number of the current stage, counted from 1; 1 while it waits.
+    /// The number of the current stage, counted from 1; 1 while it waits, and 0 if it has no profile.
     pub number: u32,
     /// The number of all stages, including earlier ones.
     pub n_stages: u32,

@@ -185,6 +185,11 @@ mod tests {
         check("\n\n#SBATCH --array=1-4\n", "job.sh:3: ", "--array");
         check("#SBATCH --tiem=4\n", "job.sh:1: ", "--tiem");
         check("#SBATCH -t soon\n", "job.sh:1: ", "duration");
+        for endless in ["0", "0:00", "UNLIMITED", "infinite"] {
+            let (slurm, own) = (format!("#SBATCH --time={endless}\n"), format!("\n#RMS -t {endless}\n"));
+            check(&slurm, "job.sh:1: ", "leave --time out or write the cluster's max_wall");
+            check(&own, "job.sh:2: ", "longer than zero");
+        }
         check("#SBATCH --begin=someday\n", "job.sh:1: ", "'someday' is not a time");
     }
 

@@ -125,6 +125,25 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     }
 }
 
+/// Returns what a started job awaits of its launcher, as a part of a sentence.
+pub fn awaited(reason: &Reason, now: Time) -> String {
+    match reason {
+        Reason::NoRequest { until } => {
+            let until = until.map_or(String::new(), |until| {
+                format!("; if it does not, the job is ended {} (start_timeout)", ahead(until, now))
+            });
+            format!("its launcher was told of the start and has neither launched nor accepted anything yet{until}")
+        }
+        Reason::LauncherAway { since, until } => {
+            let until = until.map_or(String::new(), |until| {
+                format!("; if it does not come back, the job ends as lost {} (launcher_grace)", ahead(until, now))
+            });
+            format!("its launcher has not been connected since {}{until}", stamp::clock(*since, now))
+        }
+        other => self::reason(other, &[], now),
+    }
+}
+
 /// Returns, for example, `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few
 /// nodes have enough.
 fn shortage(short: &Shortage, wanted: u32) -> String {
@@ -277,7 +296,11 @@ pub fn line(
                 None => stages::sentence(line, now),
             };
             let broken = broken_terms(line, negotiations, allowed);
-            format!("{job} runs on {}{since}.{changes}{broken}{until}", on())
+            let (runs_on, awaited) = match &line.reason {
+                None => ("runs on", String::new()),
+                Some(reason) => ("has", format!(" I{}.", &awaited(reason, now)[1..])),
+            };
+            format!("{job} {runs_on} {}{since}.{awaited}{changes}{broken}{until}", on())
         }
         JobState::Ending => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(": it was {outcome}"));

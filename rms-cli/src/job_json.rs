@@ -27,7 +27,7 @@ pub fn job_line(line: &JobLine, clusters: &ClusterNames) -> Value {
         "started": json::time(line.started),
         "estimate": json::time(line.estimate),
         "until": json::time(line.until),
-        "reason": json::reason(line.reason.as_ref()),
+        "reason": json::reason_of(line),
         "outcome": json::outcome(line.outcome.as_ref()),
         "stages": stages::to_json(line.stages.as_ref().filter(|_| line.malleable.is_none())),
         "malleable": sizes::to_json(line),

@@ -37,7 +37,7 @@ pub struct JobOptions {
     #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
     pub tasks_per_node: Option<u32>,
     /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
-    #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall)]
+    #[arg(short = 't', long, value_name = "SPAN", value_parser = wall)]
     pub time: Option<Span>,
     /// Sizes, each with its wall time, best first: 2x1h,4x35m; instead of -N and -t
     #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time", "tasks_per_node"])]
@@ -278,6 +278,20 @@ fn parse_speed(text: &str) -> Result<u32, &'static str> {
     let milli = milli.filter(|milli| (1.0..=f64::from(u32::MAX)).contains(milli));
     milli.map(|milli| milli as u32).ok_or("write a factor above zero, like 1.5")
 }
+
+/// Reads a wall time. In Slurm 0 and UNLIMITED mean no limit, which no job has here.
+fn wall(text: &str) -> Result<Span, String> {
+    let is_endless = ["unlimited", "infinite"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    match parse_wall(text) {
+        _ if is_endless => Err(NO_LIMIT.to_owned()),
+        Ok(Span::ZERO) => Err(NO_LIMIT.to_owned()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+const NO_LIMIT: &str = "the wall time must be longer than zero, and every job has a limit: leave --time out or write \
+                        the cluster's max_wall";
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The JSON forms of the server's answers; their fields are an interface and are only extended.
 
-use rms_api::answer::{ClusterView, NodeLine, NodeState, Reason, Status};
+use rms_api::answer::{ClusterView, JobLine, JobState, NodeLine, NodeState, Reason, Status};
 use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{ClusterId, Grant, JobId, Outcome, Profile, Request, ResourceRequest, Sizes, Slice, Span, Time};
@@ -39,6 +39,14 @@ pub fn outcome(outcome: Option<&Outcome>) -> Value {
     };
     let (code, signal) = outcome.code_signal();
     json!({"word": outcome.word(), "code": code, "signal": signal, "text": outcome.to_string()})
+}
+
+/// Returns why a job waits, or what it awaits of its launcher once it has started.
+pub fn reason_of(line: &JobLine) -> Value {
+    match (&line.reason, line.state) {
+        (Some(Reason::NoRequest { until }), JobState::Started) => json!({"kind": "no_launch", "until": time(*until)}),
+        (why, _) => reason(why.as_ref()),
+    }
 }
 
 pub fn reason(reason: Option<&Reason>) -> Value {

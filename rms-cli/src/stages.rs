@@ -34,8 +34,12 @@ pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
     };
     let open = if stages.open { ", may be extended" } else { "" };
     let legs: Vec<String> = stages.legs.iter().map(leg).collect();
-    let mut lines = vec![("stage", format!("{} of {}{open}", stages.number, stages.n_stages))];
-    lines.push(("stages", legs.join(", ")));
+    let mut lines = match stages.n_stages {
+        0 => Vec::new(),
+        n_stages => {
+            vec![("stage", format!("{} of {n_stages}{open}", stages.number)), ("stages", legs.join(", "))]
+        }
+    };
     if let (Some(late_by), Some(next)) = (stages.late_by, stages.legs.get(1)) {
         let late = format!("the {} nodes of its next stage, by {}", next.nodes, stamp::brief(late_by));
         lines.push(("waits for", late));
@@ -55,7 +59,7 @@ pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
 
 /// Returns a sentence for `rms explain`; empty for a job that does not evolve.
 pub fn sentence(line: &JobLine, now: Time) -> String {
-    let Some(stages) = &line.stages else { return String::new() };
+    let Some(stages) = line.stages.as_ref().filter(|stages| stages.n_stages > 0) else { return String::new() };
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => format!(
             " Its next stage needs {} nodes and is late by {}: it waits for nodes that others still hold, as long as \
@@ -76,7 +80,7 @@ pub fn sentence(line: &JobLine, now: Time) -> String {
 }
 
 pub fn to_json(stages: Option<&Stages>) -> Value {
-    let Some(stages) = stages else { return Value::Null };
+    let Some(stages) = stages.filter(|stages| stages.n_stages > 0) else { return Value::Null };
     let leg =
         |leg: &StageLine| json!({"nodes": leg.nodes, "time_ms": json::span(leg.span), "start": json::time(leg.start)});
     json!({

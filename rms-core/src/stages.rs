@@ -83,9 +83,13 @@ impl Context {
             let course = &evolved.course;
             let leg = |leg: &Leg| StageLine { nodes: leg.nodes, span: leg.span, start: Some(leg.start) };
             let late_by = course.next().map(|next| now.since(next.start)).filter(|late_by| !late_by.is_zero());
+            // The course of a job without a profile is only its wall time.
+            let has_profile = entry.spec.evolving.is_some();
+            let (number, n_legs) = if has_profile { (course.number, n_legs) } else { (0, 0) };
+            let n_later = course.legs.len() as u32 - 1;
             return Some(Stages {
-                number: course.number,
-                n_stages: course.number + course.legs.len() as u32 - 1,
+                number,
+                n_stages: if has_profile { number + n_later } else { 0 },
                 legs: course.legs.iter().take(n_legs).map(leg).collect(),
                 late_by,
                 open: course.open,

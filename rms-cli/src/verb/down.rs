@@ -55,7 +55,8 @@ impl Show for DownAnswer {
         }
         text += &format!("stopped {}\n", count(stopped.n_processes, "process"));
         if stopped.n_killed > 0 {
-            text += &format!("killed {} that were left\n", count(stopped.n_killed, "process"));
+            let were = if stopped.n_killed == 1 { "was" } else { "were" };
+            text += &format!("killed {} that {were} left\n", count(stopped.n_killed, "process"));
         }
         let what = if stopped.is_removed { "removed" } else { "kept" };
         text + &format!("{what} {}\n", self.root.display())
@@ -87,5 +88,20 @@ fn count(number: usize, what: &str) -> String {
         (1, _) => format!("1 {what}"),
         (_, "process") => format!("{number} processes"),
         (_, _) => format!("{number} {what}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_killed_is_counted() {
+        let text = |n_killed| {
+            let stopped = Some(Stopped { n_killed, ..Stopped::default() });
+            DownAnswer { stopped, root: PathBuf::from("/r") }.text()
+        };
+        assert!(text(1).contains("killed 1 process that was left\n"), "{}", text(1));
+        assert!(text(2).contains("killed 2 processes that were left\n"), "{}", text(2));
     }
 }

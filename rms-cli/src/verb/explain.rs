@@ -109,7 +109,7 @@ impl Show for ExplainAnswer {
                 "job": detail.line.job.0,
                 "state": detail.line.state.word(),
                 "text": self.sentence(&detail.line),
-                "reason": json::reason(detail.line.reason.as_ref()),
+                "reason": json::reason_of(&detail.line),
                 "estimate": json::time(detail.line.estimate),
                 "outcome": json::outcome(detail.line.outcome.as_ref()),
             })

@@ -34,6 +34,7 @@ use crate::view::blocks::Canvas;
 use crate::view::segments::Window;
 use crate::view::svg;
 
+mod launchers;
 mod many;
 mod masks;
 mod shared;

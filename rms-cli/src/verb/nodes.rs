@@ -224,11 +224,12 @@ impl NodesAnswer {
     }
 }
 
-/// Returns the total of the free resources of shared nodes: `12 cores, 20G, gpu:1`.
+/// Returns the total of the free resources of shared nodes, `12 cores, 20G, gpu:1`, or `-` if no job can start there.
 fn free(nodes: &[&NodeLine]) -> String {
-    let mut slices = nodes.iter().filter_map(|node| node.free.as_ref()).peekable();
+    let mut slices = nodes.iter().filter_map(|node| node.free.as_ref().filter(|_| can_start(node.state))).peekable();
     if slices.peek().is_none() {
-        return String::new();
+        let is_shared = nodes.iter().any(|node| node.free.is_some());
+        return if is_shared { "-".to_owned() } else { String::new() };
     }
     let sum = slices.fold(Slice::default(), |mut sum, slice| {
         sum.cores = sum.cores.saturating_add(slice.cores);
@@ -239,6 +240,13 @@ fn free(nodes: &[&NodeLine]) -> String {
     let devices = Some(sum.devices.to_string()).filter(|devices| !devices.is_empty());
     let parts: Vec<String> = [format!("{} cores", sum.cores), size(sum.memory.0)].into_iter().chain(devices).collect();
     parts.join(", ")
+}
+
+fn can_start(state: NodeState) -> bool {
+    match state {
+        NodeState::Idle | NodeState::Busy | NodeState::Ghost => true,
+        NodeState::Draining | NodeState::Drained | NodeState::Down | NodeState::Away | NodeState::Lost => false,
+    }
 }
 
 fn memory(node: &NodeLine) -> String {

@@ -217,6 +217,7 @@ impl QueueAnswer {
         let mut changes = sizes::brief(line.malleable.as_ref(), open, now);
         if let (None, Some(stages)) = (&line.malleable, &line.stages)
             && !line.nodes.is_empty()
+            && stages.n_stages > 0
         {
             changes.insert(0, stages::brief(stages, now));
         }

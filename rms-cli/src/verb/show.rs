@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use launcher_sdk::Client;
-use rms_api::answer::{CoresLine, JobDetail, LoanLine};
+use rms_api::answer::{CoresLine, JobDetail, JobState, LoanLine};
 use rms_api::call::Select;
 use rms_api::masks::MasksOf;
 use rms_model::job::Constraint;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::masks;
 use crate::context::Context;
+use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::listing::JobFlags;
@@ -135,8 +136,10 @@ impl ShowAnswer {
         if let Some(outcome) = &line.outcome {
             fields.add("outcome", outcome.to_string());
         }
-        if let Some(reason) = &line.reason {
-            fields.add("waits because", crate::explain::reason(reason, &[], now));
+        match (&line.reason, line.state) {
+            (Some(reason), JobState::Started) => fields.add("launcher", explain::awaited(reason, now)),
+            (Some(reason), _) => fields.add("waits because", explain::reason(reason, &[], now)),
+            (None, _) => {}
         }
         fields.add("nodes", self.size(&line.request, &line.nodes));
         if !detail.grants.is_empty() {
@@ -165,7 +168,9 @@ impl ShowAnswer {
         for (name, value) in changes {
             fields.add(name, value);
         }
-        fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));
+        if !uses_nodes_only(spec) {
+            fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));
+        }
         let asked = asked_of_nodes(spec);
         if !asked.is_empty() {
             fields.add("of its nodes", asked);
@@ -280,6 +285,11 @@ fn tasks(n_tasks: u32, cpus_per_task: u32) -> String {
     }
 }
 
+/// Returns whether only the job's launcher knows what runs on its nodes.
+fn uses_nodes_only(spec: &JobSpec) -> bool {
+    matches!(spec.execution.work, Work::Nodes)
+}
+
 /// Returns `2048 MiB for each CPU, gpu:2 on each, exclusive`, for example.
 fn asked_of_nodes(spec: &JobSpec) -> String {
     let ResourceRequest {
@@ -298,7 +308,14 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
     } = &spec.resources;
     let Constraint { features, memory, cpus: _, devices: _, cores: _, sockets, speed_milli, scratch } =
         &spec.constraint;
+    // One task with that many cores stands for the slice of each node that a launcher has requested.
+    let is_slice = *one_thread_a_core && uses_nodes_only(spec);
+    let slice = match spec.cpus_per_task {
+        1 => "1 core on each".to_owned(),
+        n_cores => format!("{n_cores} cores on each"),
+    };
     let parts = [
+        is_slice.then_some(slice),
         (!features.is_empty()).then(|| features.iter().map(String::as_str).collect::<Vec<_>>().join("&")),
         (*sockets > 0).then(|| format!("at least {sockets} socket{}", if *sockets == 1 { "" } else { "s" })),
         (*speed_milli > 0).then(|| format!("at least the speed {}", f64::from(*speed_milli) / 1000.0)),
@@ -311,7 +328,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         (*tasks_per_node > 0).then(|| format!("at most {tasks_per_node} tasks on each")),
         exclusive.then(|| "exclusive".to_owned()),
         (*packing == Packing::Spread).then(|| "spread".to_owned()),
-        one_thread_a_core.then(|| "one thread of each core".to_owned()),
+        (*one_thread_a_core && !is_slice).then(|| "one thread of each core".to_owned()),
         share.then(|| "shares CPUs".to_owned()),
         (*min_cpus_per_node > 0).then(|| format!("at least {min_cpus_per_node} CPUs on each while it does")),
         (*cores_per_package > 0).then(|| format!("at least {cores_per_package} cores of each package")),

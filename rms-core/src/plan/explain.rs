@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
+use rms_model::settings::LauncherPolicy;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 
 use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates, meets};
@@ -40,7 +41,8 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePositio
                 }),
             }
         }
-        Phase::Started(_) | Phase::Ghost(_) => None,
+        Phase::Started(_) => awaited_launcher(state, entry),
+        Phase::Ghost(_) => None,
     }
 }
 
@@ -63,6 +65,18 @@ pub(crate) fn short_reason(
 fn launcher_away(state: &State, entry: &Job) -> Option<Reason> {
     let since = entry.launcher_away_since()?;
     Some(Reason::LauncherAway { since, until: Some(since + state.settings().launcher_grace) })
+}
+
+/// Returns what a started application awaits of its launcher: that it launches or accepts, or that it comes back.
+fn awaited_launcher(state: &State, entry: &Job) -> Option<Reason> {
+    let launcher = entry.launcher.as_ref()?;
+    let (timers, settings) = (entry.launcher_timers(), state.settings());
+    let runs_alone = launcher.has_launched() && settings.launcher_policy == LauncherPolicy::Run;
+    if let Some(since) = timers.attach.filter(|_| !runs_alone) {
+        return Some(Reason::LauncherAway { since, until: Some(since + settings.launcher_grace) });
+    }
+    let until = |since| (!settings.start_timeout.is_zero()).then(|| since + settings.start_timeout);
+    timers.answer.map(|since| Reason::NoRequest { until: until(since) })
 }
 
 /// Returns the reason of a placement, with all jobs that block it. For a placement outside the plan, `placed_idx` is

@@ -2,6 +2,24 @@
 //! for each node.
 
 use super::*;
+
+#[test]
+fn a_job_without_a_profile_that_has_given_resources_back_is_shown_without_stages() {
+    let stages = malleable().stages.map(|stages| Stages { number: 0, n_stages: 0, ..stages });
+    let line = JobLine { stages, ..started() };
+    let queue = Queue { now: NOW, planned: NOW, jobs: vec![line.clone()] };
+    let queue = queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new() };
+    let found = || Found { now: NOW, live: vec![detail(line.clone())], ended: Vec::new() };
+    let (warnings, negotiations, allowed) = (BTreeMap::new(), Vec::new(), Allowed::default());
+    let shown = show::ShowAnswer { found: found(), clusters: clusters(), warnings, with_script: false, is_one: true };
+    let explained =
+        explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed, away: Vec::new() };
+    for text in [queue.text(), shown.text(), explained.text()] {
+        assert!(!text.contains("stage"), "{text}");
+    }
+    assert!(shown.text().contains("a4"), "{}", shown.text());
+    assert_eq!(shown.json()["stages"], serde_json::Value::Null);
+}
 use crate::screen::{self, tests::COLUMNS};
 use crate::verb::plan;
 

@@ -75,6 +75,32 @@ fn what_is_free_on_nodes_that_jobs_share() {
 }
 
 #[test]
+fn nothing_is_free_on_nodes_that_no_job_can_start_on() {
+    let node = |state| NodeLine {
+        name: "a1".into(),
+        cluster: "a".into(),
+        state,
+        reason: None,
+        since: NOW,
+        inventory: Inventory { cores: 8, cpus: 8, memory: Mebibytes(1024), ..Inventory::default() },
+        free: Some(Slice { cores: 8, memory: Mebibytes(1024), devices: Devices::default() }),
+        address: "127.0.0.2:4000".into(),
+        generation: Generation(9),
+        jobs: Vec::new(),
+    };
+    for each in [true, false] {
+        let text = |state| {
+            let list = NodeList { now: NOW, nodes: vec![node(state)], clusters: Vec::new() };
+            nodes::NodesAnswer { list, negotiations: Vec::new(), each, is_all: true }.text()
+        };
+        assert!(text(NodeState::Idle).contains("8 cores, 1024M"), "{}", text(NodeState::Idle));
+        for state in [NodeState::Lost, NodeState::Away, NodeState::Down, NodeState::Draining, NodeState::Drained] {
+            assert!(!text(state).contains("8 cores"), "{}", text(state));
+        }
+    }
+}
+
+#[test]
 fn a_licence_of_which_a_cluster_has_too_few() {
     let mut waiting = blocked();
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 1 };

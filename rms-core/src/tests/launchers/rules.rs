@@ -111,11 +111,11 @@ fn a_request_for_what_its_filter_does_not_show_is_refused() {
     let job = launchers.subscribe_with(filter).expect("it exists");
     launchers.told.clear();
     let tried = [
-        (on_a(1, 60), format!("job {job}: its filter does not show cluster a; it shows cluster b has 2")),
+        (on_a(1, 60), format!("job {job}: its filter does not show cluster a; what it shows: cluster b has 2")),
         (
             Request { nodes: BTreeMap::from([(B, 1), (ClusterId(77), 0)]), wall: Span::from_secs(60) },
             format!(
-                "job {job}: its filter does not show cluster number 77, which does not exist; it shows cluster b has 2"
+                "job {job}: its filter does not show cluster number 77, which does not exist; what it shows: cluster b has 2"
             ),
         ),
         (on_b(3, 60), "3 nodes are needed, but cluster b has 2".to_owned()),
@@ -299,5 +299,5 @@ fn a_cluster_without_a_node_for_the_slice_is_shown_nevertheless() {
     let too_large = refused(1000, on_a(1, 10));
     assert_eq!(too_large, "1 node with at least 1000 cores is needed, but cluster a has 0");
     let elsewhere = refused(1, Request::on_one(B, 1, Span::from_secs(10)));
-    assert_eq!(elsewhere, format!("job {job}: its filter does not show cluster b; it shows cluster a has 4"));
+    assert_eq!(elsewhere, format!("job {job}: its filter does not show cluster b; what it shows: cluster a has 4"));
 }

@@ -163,3 +163,27 @@ fn a_launcher_that_stays_away_gives_its_place_to_the_next_after_its_grace() {
     assert_eq!(launchers.state(absent), None);
     assert_eq!(launchers.state(behind), Some(JobState::Started));
 }
+
+#[test]
+fn who_waits_for_the_launcher_of_a_started_application_is_told() {
+    let mut launchers = Launchers::new();
+    launchers.set("start_timeout", "5s");
+    launchers.set("launcher_policy", "run");
+    let (mute, launched) = (launchers.waiting(on_a(4, 100)), launchers.waiting(on_b(1, 1000)));
+    launchers.after(1);
+    let line = launchers.world.line(mute);
+    assert_eq!(line.reason, Some(Reason::NoRequest { until: line.started.map(|at| at + Span::from_secs(5)) }));
+    launchers.ann(LauncherCall::Launch { job: launched, tag: Tag(1), launch: program() }).expect("it is taken");
+    assert_eq!(launchers.world.line(launched).reason, None);
+    for job in [mute, launched] {
+        launchers.event(Event::LauncherGone { job });
+    }
+    let now = launchers.world.now;
+    let away = Reason::LauncherAway { since: now, until: Some(now + Span::from_secs(60)) };
+    assert_eq!(launchers.world.line(mute).reason, Some(away.clone()));
+    assert_eq!(launchers.world.line(launched).reason, None, "it runs on without its launcher");
+    launchers.set("launcher_policy", "end");
+    assert_eq!(launchers.world.line(launched).reason, Some(away));
+    launchers.after(60);
+    assert_eq!(launchers.ended(mute), Some(Outcome::LauncherLost));
+}

@@ -290,3 +290,13 @@ fn an_end_of_the_job_ends_the_wait_for_cores() {
     let next = scene.submit(2, Span::from_hours(1), Some(malleable(1, 3, OnResize::Workers)));
     assert_eq!(scene.ordered(next), [4, 4]);
 }
+
+#[test]
+fn a_job_without_a_profile_that_has_given_cores_back_has_no_stages() {
+    let mut scene = Scene::new(1);
+    let job = scene.submit(1, Span::from_hours(1), None);
+    let ticket = scene.ask(job, cores(Direction::Shrink, 1, 1, &[]));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    let stages = scene.world.line(job).stages.expect("its cores have changed");
+    assert_eq!((stages.number, stages.n_stages, stages.legs), (0, 0, Vec::new()));
+}
