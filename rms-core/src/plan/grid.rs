@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
@@ -521,8 +521,8 @@ impl<'a> Grid<'a> {
         sign: i64,
         mut changed: Option<&mut Changed<'_>>,
     ) {
-        // Known results: the group of a node, the piece that it gave, and its group afterwards.
-        let mut known: Vec<(usize, &Piece, usize)> = Vec::new();
+        // Known results by the group of a node: the piece that it gave, and its group afterwards.
+        let mut known: BTreeMap<usize, (&Piece, usize)> = BTreeMap::new();
         self.found = None;
         self.next_use.resize(self.shared.lines().len(), Time::NEVER);
         self.timelines.reach(from);
@@ -534,13 +534,12 @@ impl<'a> Grid<'a> {
             }
             let before = self.draw(idx);
             self.timelines.plan_on(idx);
-            let is_known = |(group, piece, _): &&(usize, &Piece, usize)| *group == before && **piece == place.piece;
-            let after = known.iter().rev().find(is_known).map(|(.., after)| *after);
+            let after = known.get(&before).filter(|(piece, _)| **piece == place.piece).map(|(_, after)| *after);
             let clear = |timelines: &Timelines, group: usize| timelines.groups()[group].timeline.clear(from, until);
             let clear_before = if sign > 0 && changed.is_some() { clear(&self.timelines, before) } else { Vec::new() };
             let after = after.unwrap_or_else(|| {
                 let after = self.timelines.edited(before, |timeline| timeline.take(from, until, &place.piece, sign));
-                known.push((before, &place.piece, after));
+                known.insert(before, (&place.piece, after));
                 after
             });
             self.timelines.put(idx, after);
