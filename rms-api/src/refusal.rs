@@ -114,6 +114,13 @@ pub enum Refusal {
     WallTooLong { wall: Span, max: Span },
     #[error("job {job} has run for {ran}: its wall time must be longer than that; 'rms cancel' ends it")]
     WallPassed { job: JobId, ran: Span },
+    #[error("the wall time of job {0} is over: it is being ended")]
+    WallOver(JobId),
+    #[error(
+        "job {job} cannot be given more time while the agent of its node {node} is away, as the node would end it at its \
+         old limit: try again when the agent is back ('rms nodes')"
+    )]
+    AgentAway { job: JobId, node: String },
     #[error("the system holds {max} jobs, which is its limit (max_jobs): wait until some have ended")]
     SystemFull { max: u32 },
     #[error(
@@ -125,8 +132,10 @@ pub enum Refusal {
     )]
     SliceLimit { max: usize },
     #[error(
-        "scripts and environments of your jobs would take more than {max} MiB, which is your limit (script_limit; they take {used} MiB now): wait until some have ended, or keep large data in files"
+        "scripts and environments of your jobs would take more than {max} MiB, which is your limit (script_limit; they take {} now): wait until some have ended, or keep large data in files",
+        bytes(*used)
     )]
+    /// `used` is in bytes.
     ScriptLimit { used: u64, max: u32 },
     #[error(
         "you submit faster than your limit of {max} a second (submit_limit; each 4 KiB of script and environment count as one): try again in {wait}"
@@ -261,6 +270,18 @@ fn many(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
+/// Returns a number of bytes in KiB, from 1 MiB on in MiB.
+fn bytes(count: u64) -> String {
+    match count {
+        0..KIB => format!("{count} bytes"),
+        KIB..MIB => format!("{} KiB", count / KIB),
+        MIB.. => format!("{} MiB", count / MIB),
+    }
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
 fn among(sizes: &Sizes) -> String {
     if *sizes == Sizes::Any { String::new() } else { format!(", and each size is {}", sizes.kind()) }
 }
@@ -317,7 +338,8 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::TasksPerNode { .. } => "tasks_per_node",
         Refusal::NoWall => "no_wall",
         Refusal::WallTooLong { .. } => "wall_too_long",
-        Refusal::WallPassed { .. } => "wall_passed",
+        Refusal::WallPassed { .. } | Refusal::WallOver(_) => "wall_passed",
+        Refusal::AgentAway { .. } => "agent_away",
         Refusal::SystemFull { .. } => "system_full",
         Refusal::JobLimit { .. } => "job_limit",
         Refusal::SliceLimit { .. } => "slice_limit",

@@ -3,7 +3,7 @@
 use negotiation::Phase;
 use rms_api::answer::{Blocker, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Slice, Time, hostlist};
+use rms_model::{JobRecord, Run, Slice, Time, hostlist};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -283,14 +283,19 @@ pub fn line(
                 }
                 None => "No start can be told yet.".to_owned(),
             };
-            format!("{job} waits: {why}. {estimate}{}", sizes::sentence(line, open, now))
+            let before = if line.run.0 > 0 { format!(" {}", ended_before(line.run)) } else { String::new() };
+            format!("{job} waits: {why}.{before} {estimate}{}", sizes::sentence(line, open, now))
         }
         JobState::Started => {
             let since =
                 line.started.map_or_else(String::new, |at| format!(", for {} now", stamp::brief(now.since(at))));
-            let until = line.until.map_or_else(String::new, |at| {
-                format!(" Its wall time ends at {} ({}).", stamp::clock(at, now), ahead(at, now))
-            });
+            let until = match line.until {
+                Some(at) if at <= now => {
+                    format!(" Its wall time is over since {}: it is being ended.", stamp::clock(at, now))
+                }
+                Some(at) => format!(" Its wall time ends at {} ({}).", stamp::clock(at, now), ahead(at, now)),
+                None => String::new(),
+            };
             let changes = match &line.malleable {
                 Some(_) => sizes::sentence(line, open, now),
                 None => stages::sentence(line, now),
@@ -351,8 +356,18 @@ pub fn record(record: &JobRecord) -> String {
             let on = rms_model::hostlist::fold(&record.nodes);
             format!("{job} ended at {ended}: {}. It ran for {ran} on {on}.", record.outcome)
         }
+        None if record.run.0 > 0 => format!(
+            "{job} ended at {ended} without having started again: {}. {}",
+            record.outcome,
+            ended_before(record.run)
+        ),
         None => format!("{job} ended at {ended} without having started: {}.", record.outcome),
     }
+}
+
+/// Returns that a job which returned to the queue has run before.
+fn ended_before(run: Run) -> String {
+    format!("Its run {run} was ended, and it returned to the queue.")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
+use rms_api::call::update::{self, ResizingChanges};
 use rms_api::call::{Nodes, Shape};
 use rms_model::{Malleable, OnResize, Sizes, Span, Speedup};
 use thiserror::Error;
@@ -211,6 +212,31 @@ impl MalleableOptions {
         }
     }
 
+    /// Returns how a job learns of a change, if they say it.
+    fn how(&self) -> Option<OnResize> {
+        match (&self.on_resize, self.workers, self.negotiable) {
+            (Some(ResizeHow::Signal(signal)), _, _) => Some(OnResize::Signal(*signal)),
+            (Some(ResizeHow::Exec(command)), _, _) => Some(OnResize::Hook(command.clone())),
+            (None, true, _) => Some(OnResize::Workers),
+            (None, false, true) => Some(OnResize::Negotiates),
+            (None, false, false) => None,
+        }
+    }
+
+    /// Returns what they change of the limits that a job has; `None` if they say a range and how the job learns of a
+    /// change, which replaces all of them.
+    pub fn part(&self) -> Option<ResizingChanges> {
+        let range = self.malleable.as_ref().map(|SizeRange { least, most, sizes }| update::SizeRange {
+            least: *least,
+            most: *most,
+            sizes: sizes.clone(),
+        });
+        let on_resize = self.how();
+        let is_whole = range.is_some() && on_resize.is_some();
+        let speedup = self.speedup.as_ref().map(|SpeedupList(speedup)| speedup.clone());
+        (!is_whole).then(|| ResizingChanges { range, on_resize, speedup, ..ResizingChanges::default() })
+    }
+
     /// Returns their combined meaning; `None` for a job whose nodes do not change.
     ///
     /// # Errors
@@ -233,13 +259,7 @@ impl MalleableOptions {
         if self.workers && others.has_tasks {
             return Err(MalleableError::Tasks);
         }
-        let on_resize = match (&self.on_resize, self.workers, self.negotiable) {
-            (Some(ResizeHow::Signal(signal)), _, _) => OnResize::Signal(*signal),
-            (Some(ResizeHow::Exec(command)), _, _) => OnResize::Hook(command.clone()),
-            (None, true, _) => OnResize::Workers,
-            (None, false, true) => OnResize::Negotiates,
-            (None, false, false) => return Err(MalleableError::NoWay),
-        };
+        let on_resize = self.how().ok_or(MalleableError::NoWay)?;
         let range = self.malleable.as_ref().map(|range| range.within(others.largest));
         let speedup = match (&self.speedup, &range) {
             (Some(SpeedupList(speedup)), _) => speedup.clone(),

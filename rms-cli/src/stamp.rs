@@ -21,6 +21,8 @@ pub enum ParseTimeError {
     Span { text: String, error: rms_model::time::ParseSpanError },
     #[error("'{0}' is too late: no day after 9999-12-29 can be named")]
     TooLate(String),
+    #[error("'{0}' is in the past: write a time to come, as now+1h30m, 16:00 or tomorrow, or leave it out")]
+    Past(String),
 }
 
 /// Which occurrence of a time of day without a date is meant.
@@ -179,6 +181,15 @@ pub fn parse(text: &str, now: Time, occurrence: Occurrence) -> Result<Time, Pars
     parse_in(zone(), text, now, occurrence)
 }
 
+/// Returns the time that a text names for the begin of a job: the next occurrence.
+///
+/// # Errors
+/// See [`parse`]; or the time has passed.
+pub fn parse_begin(text: &str, now: Time) -> Result<Time, ParseTimeError> {
+    let begin = parse(text, now, Occurrence::Next)?;
+    if begin < now { Err(ParseTimeError::Past(text.chars().take(80).collect())) } else { Ok(begin) }
+}
+
 /// Returns the text if it is a time in some zone: where flags are read, the zone is not chosen yet.
 ///
 /// # Errors
@@ -331,6 +342,16 @@ mod tests {
 
     fn at(text: &str) -> Time {
         parse_in(&TimeZone::UTC, text, NOON, Occurrence::Next).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_job_does_not_begin_in_the_past() {
+        for text in ["now", "now+0", "now+1h", "tomorrow", "12:00"] {
+            assert!(parse_begin(text, NOON).is_ok(), "{text}");
+        }
+        for text in ["-1h", "yesterday", "2026-11-19", "2026-11-20T12:29:59Z"] {
+            assert_eq!(parse_begin(text, NOON), Err(ParseTimeError::Past(text.to_owned())));
+        }
     }
 
     fn read(zone: &TimeZone, now: &str, occurrence: Occurrence, text: &str) -> String {

@@ -119,8 +119,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
         }
         evolving => (shapes, evolving),
     };
-    let begin =
-        options.begin.as_deref().map(|text| stamp::parse(text, caller.now, stamp::Occurrence::Next)).transpose()?;
+    let begin = options.begin.as_deref().map(|text| stamp::parse_begin(text, caller.now)).transpose()?;
     let environment = environment(&options, caller)?;
     let n_tasks = n_tasks(&options, evolving.as_ref())?;
     let n_nodes = options.nodes.as_ref().and_then(NodeCount::fixed);

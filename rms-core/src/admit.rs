@@ -34,7 +34,7 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
     }
     let tasks = tasks(submission.n_tasks)?.unwrap_or(TaskCount::PerNode(1));
     submission.resources.memory_per_cpu = memory_per_cpu(state, &submission)?;
-    let (tasks, options) = sizes(state, &submission, tasks)?;
+    let (tasks, options) = sizes(state, &submission, tasks, state.settings().max_wall)?;
     Ok(JobSpec {
         labels: submission.labels,
         owner: Owner(who.name.clone()),
@@ -68,6 +68,7 @@ pub(crate) fn sizes(
     state: &State,
     submission: &Submission,
     tasks: TaskCount,
+    max_wall: Span,
 ) -> Result<(TaskCount, Vec<Request>), Refusal> {
     check_lists(submission.clusters.len(), &submission.constraint)?;
     submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
@@ -88,7 +89,7 @@ pub(crate) fn sizes(
             "a job that changes its size has devices on each node, not in all: say how many each node must have (--gpus-per-node)",
         ));
     }
-    let sizes = |tasks, shapes| Sizes { state, submission, shapes, clusters, tasks };
+    let sizes = |tasks, shapes| Sizes { state, submission, shapes, clusters, tasks, max_wall };
     match (&submission.evolving, &submission.malleable) {
         (Some(_), Some(_)) => {
             Err(Refusal::Malformed("a job has a profile, or limits within which it is changed, not both"))
@@ -152,6 +153,7 @@ struct Sizes<'a> {
     shapes: &'a [Shape],
     clusters: &'a [ClusterId],
     tasks: TaskCount,
+    max_wall: Span,
 }
 
 impl Sizes<'_> {
@@ -195,7 +197,7 @@ impl Sizes<'_> {
         if wall <= Span::ZERO {
             return Err(Refusal::NoWall);
         }
-        if wall > settings.max_wall {
+        if wall > self.max_wall {
             return Err(Refusal::WallTooLong { wall, max: settings.max_wall });
         }
         Ok(wall)

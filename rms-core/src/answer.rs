@@ -364,7 +364,7 @@ fn shown_request<'a>(published: &'a Published, job: JobId, entry: &'a Job) -> Co
 /// Returns when a started job must end, or when a ghost expires.
 fn until(entry: &Job) -> Option<Time> {
     match &entry.phase {
-        Phase::Started(started) => Some(started.at + started.request.wall),
+        Phase::Started(started) => Some(started.until()),
         Phase::Ghost(ghost) => Some(ghost.until),
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => None,
     }

@@ -144,14 +144,28 @@ impl Queue<'_> {
 
     pub(crate) fn hold(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {
         match &self.jobs.state().jobs()[&job].phase {
-            Phase::Submitted { hold: Some(_) } => Err(wrong_state(job, "held", "there is nothing to do")),
-            Phase::Submitted { hold: None } | Phase::RequestSent | Phase::Waiting => {
+            Phase::Submitted { hold: Some(_) } if !self.replaces_hold(who, job) => {
+                Err(wrong_state(job, "held", "there is nothing to do"))
+            }
+            Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => {
                 self.jobs.context.record(step, Fact::JobHeld { job, by: who.name.clone(), at: now });
                 self.jobs.context.passes.wanted = true;
                 Ok(())
             }
-            Phase::Started(_) | Phase::Ghost(_) => Err(wrong_state(job, "started", "only a waiting job can be held")),
+            Phase::Started(_) => {
+                let state = self.jobs.state().jobs()[&job].state().word();
+                Err(wrong_state(job, state, "only a waiting job can be held"))
+            }
+            Phase::Ghost(_) => Err(wrong_state(job, "done", "only its ghost keeps the nodes")),
         }
+    }
+
+    /// Returns whether the job is held and a hold of the caller would be stronger: only an admin releases that of one.
+    pub(crate) fn replaces_hold(&self, who: &Identity, job: JobId) -> bool {
+        let entry = &self.jobs.state().jobs()[&job];
+        let owner = entry.spec.owner.0.as_str();
+        let is_users = matches!(&entry.phase, Phase::Submitted { hold: Some(hold) } if hold.by == owner);
+        is_users && who.role == Role::Admin && who.name != owner
     }
 
     pub(crate) fn release(&mut self, now: Time, step: &mut Step, who: &Identity, job: JobId) -> Result<(), Refusal> {

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use rms_api::call::update::{Changes, Resizing};
+use rms_api::call::update::{Changes, Resizing, ResizingChanges};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::variables::SLURM;
-use rms_model::{Environment, Identity, JobId, JobSpec, Mebibytes, Request, Role, Span, Time, Work};
+use rms_model::{
+    Environment, Evolving, Identity, JobId, JobSpec, Malleable, Mebibytes, OnResize, Request, Role, Sizes, Span,
+    Speedup, Time, Work,
+};
 
 use crate::admit;
 use crate::executable;
@@ -45,6 +48,10 @@ impl Queue<'_> {
                 return Err(wrong_state(job, "started", hint));
             }
             Phase::Started(started) => {
+                if changes.wall.is_some() && entry.spec.evolving.is_some() {
+                    let hint = "'rms evolve' changes the time of a job with a profile";
+                    return Err(wrong_state(job, "started", hint));
+                }
                 let mut spec = (*entry.spec).clone();
                 relabel(who, &mut spec, changes)?;
                 (spec, self.changed_time(now, who, job, started, changes)?)
@@ -58,7 +65,7 @@ impl Queue<'_> {
             self.submit_rates.check(self.jobs.context.state(), now, who, &Work::Nodes, environment)?;
         }
         match changes.hold {
-            Some(true) if !is_held => self.hold(now, step, who, job)?,
+            Some(true) if !is_held || self.replaces_hold(who, job) => self.hold(now, step, who, job)?,
             Some(false) if is_held => self.check_release(who, job)?,
             Some(_) | None => {}
         }
@@ -112,6 +119,13 @@ impl Queue<'_> {
             Work::Nodes => {}
             Work::Script { .. } | Work::Tasks { .. } => executable::check(&spec.execution)?,
         }
+        if changes.is_of_size() {
+            if entry.launcher.is_some() {
+                return Err(wrong_state(job, entry.state().word(), "its launcher says its sizes and times"));
+            }
+            resize(self.jobs.state(), who, job, &mut spec, changes)?;
+        }
+        // As of the limits that it has now.
         match (changes.survives_loss, &mut spec.malleable) {
             (Some(survives), Some(malleable)) => malleable.survives_loss = Some(survives),
             (Some(true), None) if changes.resizing.is_none() => {
@@ -120,12 +134,6 @@ impl Queue<'_> {
                 ));
             }
             (Some(_), None) | (None, _) => {}
-        }
-        if changes.is_of_size() {
-            if entry.launcher.is_some() {
-                return Err(wrong_state(job, entry.state().word(), "its launcher says its sizes and times"));
-            }
-            resize(self.jobs.state(), job, &mut spec, changes)?;
         }
         Ok(spec)
     }
@@ -141,14 +149,16 @@ impl Queue<'_> {
         changes: &Changes,
     ) -> Result<Option<Span>, Refusal> {
         let Some(change) = changes.wall else { return Ok(None) };
-        if started.evolved.is_some() {
-            let hint = "'rms negotiate' or 'rms evolve' changes the time of a job that changes its size";
-            return Err(wrong_state(job, "started", hint));
+        if started.is_overdue(now) {
+            return Err(Refusal::WallOver(job));
         }
         let (wall, max) = (change.of(started.requested()), self.jobs.state().settings().max_wall);
         let is_raised = wall > started.requested();
         if is_raised && wall > max && who.role != Role::Admin {
             return Err(Refusal::WallTooLong { wall, max });
+        }
+        if is_raised && let Some(node) = self.jobs.state().out_of_reach(started) {
+            return Err(Refusal::AgentAway { job, node: self.jobs.state().nodes()[&node].name.clone() });
         }
         let ran = self.jobs.state().time_at_full_speed(job, now);
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
@@ -182,9 +192,9 @@ fn relabel(who: &Identity, spec: &mut JobSpec, changes: &Changes) -> Result<(), 
 }
 
 /// Computes the job's sizes again, with the changes in place of what was requested before.
-fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
+fn resize(state: &State, who: &Identity, job: JobId, spec: &mut JobSpec, changes: &Changes) -> Result<(), Refusal> {
     let (evolving, malleable) = match &changes.resizing {
-        None => (spec.evolving.clone(), spec.malleable.clone()),
+        None => changed_resizing(spec, &changes.resizing_changes)?,
         Some(Resizing::Never) => (None, None),
         Some(Resizing::Within(malleable)) => (None, Some(malleable.clone())),
         Some(Resizing::ByStages(evolving)) => (Some(evolving.clone()), None),
@@ -194,11 +204,13 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     }
     let clusters = changes.clusters.clone().unwrap_or_else(|| spec.clusters.clone());
     let longest = spec.options.iter().map(|request| request.wall).max();
+    let new_sizes = || vec![Shape { nodes: Nodes::FromTasks, wall: None }];
     let mut shapes = match (&changes.shapes, &changes.resizing) {
         _ if evolving.is_some() => Vec::new(),
         (Some(shapes), _) => shapes.clone(),
         // New limits give new sizes to start with.
-        (None, Some(Resizing::Within(_))) => vec![Shape { nodes: Nodes::FromTasks, wall: None }],
+        (None, Some(Resizing::Within(_))) => new_sizes(),
+        (None, None) if changes.resizing_changes.range.is_some() => new_sizes(),
         (None, _) => shapes_of(state, &spec.options, changes.clusters.is_some()),
     };
     for shape in &mut shapes {
@@ -211,6 +223,12 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
     constraint.features = changes.features.clone().unwrap_or(constraint.features);
     constraint.memory = changes.memory.unwrap_or(constraint.memory);
     let mut resources = changes.resources.of(spec.resources.clone());
+    let keeps = [changes.resources.min_cpus_per_node, changes.resources.cores_per_package].into_iter().flatten();
+    if !resources.share && keeps.into_iter().any(|least| least > 0) {
+        return Err(Refusal::Malformed(
+            "min-cpus-per-node and cores-per-package say what a job keeps while it lends CPUs: write share=yes, too",
+        ));
+    }
     // Memory per node or per CPU: the one set last counts.
     match (changes.memory, changes.resources.memory_per_cpu) {
         (None, Some(per_cpu)) if per_cpu.0 > 0 => constraint.memory = Mebibytes(0),
@@ -227,12 +245,52 @@ fn resize(state: &State, job: JobId, spec: &mut JobSpec, changes: &Changes) -> R
         ..Submission::of(spec.execution.work.clone(), shapes)
     };
     let tasks = admit::tasks(changes.n_tasks)?.unwrap_or(spec.tasks);
-    (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks)?;
+    // A user keeps what an admin has allowed beyond the longest wall time.
+    let max_wall = match who.role {
+        Role::Admin => Span::MAX_WALL,
+        Role::User | Role::Job | Role::Agent | Role::Server => {
+            longest.unwrap_or(Span::ZERO).max(state.settings().max_wall)
+        }
+    };
+    (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks, max_wall)?;
     let Submission { cpus_per_task, clusters, constraint, resources, evolving, malleable, .. } = submission;
     spec.resources = resources;
     (spec.cpus_per_task, spec.clusters, spec.constraint) = (cpus_per_task, clusters, constraint);
     (spec.evolving, spec.malleable) = (evolving, malleable);
     Ok(())
+}
+
+/// Returns how the job changes its size once these changes are made to what it has.
+fn changed_resizing(
+    spec: &JobSpec,
+    changes: &ResizingChanges,
+) -> Result<(Option<Evolving>, Option<Malleable>), Refusal> {
+    match (&spec.evolving, &spec.malleable) {
+        (Some(_), _) if changes.is_of_limits() => Err(Refusal::Malformed(
+            "the job has a profile: write 'profile=' to end it, or malleable=2-8 and how the job is told (on-resize=, \
+             workers= or negotiable=) in its place",
+        )),
+        (Some(profile), _) => Ok((Some(changes.of_profile(profile.clone())), None)),
+        (None, _) if changes.is_of_profile() => Err(Refusal::Malformed(
+            "expand, compact and open are for a job with a profile: write profile=2x500s,8x1h, too",
+        )),
+        (None, Some(limits)) => Ok((None, Some(changes.of_limits(limits.clone())))),
+        (None, None) if !changes.is_of_limits() => Ok((None, None)),
+        (None, None) if changes.range.is_some() => Err(Refusal::Malformed(
+            "a malleable job must learn that its nodes have changed: write on-resize=signal:USR1, \
+             on-resize=exec:COMMAND, workers=yes or negotiable=yes, too",
+        )),
+        (None, None) if changes.on_resize == Some(OnResize::Negotiates) => {
+            // As many nodes as it starts with, until it requests others.
+            let (sizes, speedup) = (Sizes::Any, Speedup::default());
+            let on_resize = OnResize::Negotiates;
+            let limits = Malleable { least: 0, most: 0, sizes, on_resize, speedup, survives_loss: None };
+            Ok((None, Some(changes.of_limits(limits))))
+        }
+        (None, None) => Err(Refusal::Malformed(
+            "on-resize, workers and speedup are for a job whose nodes change: write malleable=2-8, too",
+        )),
+    }
 }
 
 /// Returns the requested shapes as far as the sizes show them; on other clusters, the same number of nodes of one
@@ -276,9 +334,10 @@ mod tests {
     use rms_api::Call;
     use rms_api::answer::{Answer, JobState};
     use rms_api::call::Select;
-    use rms_api::call::update::WallChange;
+    use rms_api::call::update::SizeRange;
+    use rms_api::call::update::{ResourceChanges, WallChange};
     use rms_model::variables::SUBMIT_DIR;
-    use rms_model::{Evolving, Expansion, Malleable, OnResize, Sizes, Speedup};
+    use rms_model::{ExpandLimit, Expansion};
 
     use super::*;
     use crate::effect::Effect;
@@ -324,6 +383,51 @@ mod tests {
         assert_eq!(owner(&mut world, WallChange::To(Span::from_mins(5))).as_deref(), Some("wall_passed"));
         let size = Changes { n_tasks: Some(2), ..wall(more) };
         assert_eq!(update(&mut world, Role::Admin, "admin", job, size).as_deref(), Some("wrong_state"));
+    }
+
+    #[test]
+    fn an_admin_may_give_a_waiting_job_more_time_than_is_allowed_and_its_user_keeps_it() {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        world.set("max_wall", "2h");
+        world.submit(1, 3600, &[]);
+        let job = world.submit(1, 3600, &[]);
+        let to = |hours| wall(WallChange::To(Span::from_hours(hours)));
+        assert_eq!(update(&mut world, Role::User, "root", job, to(3)).as_deref(), Some("wall_too_long"));
+        assert_eq!(update(&mut world, Role::Admin, "admin", job, to(3)), None);
+        let cheaper = Changes { cpus_per_task: Some(0), ..Changes::default() };
+        assert_eq!(update(&mut world, Role::User, "root", job, cheaper), None, "no more than it has");
+        assert_eq!(update(&mut world, Role::User, "root", job, to(4)).as_deref(), Some("wall_too_long"));
+        assert_eq!(world.rms.state().jobs()[&job].first_request().wall, Span::from_hours(3));
+    }
+
+    #[test]
+    fn what_a_job_keeps_while_it_lends_is_said_of_jobs_that_may_lend() {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        world.submit(1, 3600, &[]);
+        let job = world.submit(1, 3600, &[]);
+        let keeps = |share| {
+            let resources = ResourceChanges { share, min_cpus_per_node: Some(1), ..ResourceChanges::default() };
+            Changes { resources, ..Changes::default() }
+        };
+        assert_eq!(update(&mut world, Role::User, "root", job, keeps(None)).as_deref(), Some("malformed"));
+        assert_eq!(update(&mut world, Role::User, "root", job, keeps(Some(true))), None);
+        assert_eq!(update(&mut world, Role::User, "root", job, keeps(None)), None, "it shares");
+    }
+
+    #[test]
+    fn an_admin_holds_a_job_that_its_user_holds() {
+        let mut world = World::new();
+        world.node("n1", &[]);
+        let job = world.submit_with(|submission| submission.hold = true);
+        let holds = |hold| Changes { hold: Some(hold), ..Changes::default() };
+        assert_eq!(update(&mut world, Role::User, "root", job, holds(true)), None, "it holds it already");
+        assert_eq!(update(&mut world, Role::Admin, "admin", job, holds(true)), None);
+        assert_eq!(update(&mut world, Role::User, "root", job, holds(true)), None, "this takes nothing back");
+        assert_eq!(update(&mut world, Role::User, "root", job, holds(false)).as_deref(), Some("not_allowed"));
+        assert_eq!(update(&mut world, Role::Admin, "other", job, holds(false)), None);
+        assert_eq!(world.line(job).state, JobState::Started);
     }
 
     #[test]
@@ -381,6 +485,64 @@ mod tests {
             (None, vec![3]),
             "as many as it would have had at most"
         );
+    }
+
+    #[test]
+    fn parts_of_limits_or_of_a_profile_are_changed_alone_and_the_rest_stays() {
+        let mut world = World::new();
+        for name in ["n1", "n2", "n3", "n4"] {
+            world.node(name, &[]);
+        }
+        world.submit(4, 3600, &[]);
+        let limits = |least, most, on_resize| Malleable {
+            least,
+            most,
+            sizes: Sizes::Any,
+            on_resize,
+            speedup: Speedup(vec![(1, 1000), (2, 1900)]),
+            survives_loss: Some(false),
+        };
+        let part = |resizing_changes| Changes { resizing_changes, ..Changes::default() };
+        let nothing = ResizingChanges::default;
+        let how = |on_resize| part(ResizingChanges { on_resize: Some(on_resize), ..nothing() });
+        let range = |least, most| {
+            let range = Some(SizeRange { least, most, sizes: Sizes::Any });
+            part(ResizingChanges { range, ..nothing() })
+        };
+        let open = || part(ResizingChanges { open: Some(true), ..nothing() });
+        let spec = |world: &World, job| Arc::clone(&world.rms.state().jobs()[&job].spec);
+        let owner = |world: &mut World, job, changes| update(world, Role::User, "root", job, changes);
+
+        let job = world.submit_with(|submission| submission.malleable = Some(limits(1, 4, OnResize::Signal(10))));
+        assert_eq!(owner(&mut world, job, how(OnResize::Workers)), None);
+        assert_eq!(spec(&world, job).malleable, Some(limits(1, 4, OnResize::Workers)));
+        assert_eq!(owner(&mut world, job, how(OnResize::Negotiates)), None);
+        assert_eq!(spec(&world, job).malleable, Some(limits(1, 4, OnResize::Negotiates)), "the range stays");
+        assert_eq!(owner(&mut world, job, range(2, 3)), None);
+        assert_eq!(spec(&world, job).malleable, Some(limits(2, 3, OnResize::Negotiates)));
+        assert_eq!(spec(&world, job).options.iter().map(Request::n_nodes).collect::<Vec<_>>(), [3, 2]);
+        assert_eq!(owner(&mut world, job, open()).as_deref(), Some("malformed"));
+
+        let job = world.submit_with(|submission| {
+            let stages = "1x500s,3x1h".parse().expect("a profile");
+            submission.evolving = Some(Evolving { stages, expansion: Expansion::default(), open: false });
+        });
+        assert_eq!(owner(&mut world, job, open()), None);
+        let (expand, compacting) = (Some(ExpandLimit::NONE), Some(true));
+        assert_eq!(owner(&mut world, job, part(ResizingChanges { expand, compacting, ..nothing() })), None);
+        let profile = spec(&world, job).evolving.clone().expect("it keeps it");
+        assert_eq!(profile.expansion, Expansion { limit: ExpandLimit::NONE, compacting: true });
+        assert_eq!((profile.stages.to_string().as_str(), profile.open), ("1x8m20s,3x1h", true));
+        assert_eq!(owner(&mut world, job, how(OnResize::Negotiates)).as_deref(), Some("malformed"));
+
+        let job = world.submit(2, 600, &[]);
+        for changes in [how(OnResize::Workers), range(1, 3), open()] {
+            assert_eq!(owner(&mut world, job, changes).as_deref(), Some("malformed"), "it has neither");
+        }
+        let survives = Changes { survives_loss: Some(true), ..how(OnResize::Negotiates) };
+        assert_eq!(owner(&mut world, job, survives), None);
+        let limits = spec(&world, job).malleable.clone().expect("it negotiates");
+        assert_eq!((limits.is_as_started(), limits.survives_loss), (true, Some(true)));
     }
 
     #[test]

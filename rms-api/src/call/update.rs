@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use rms_model::{Devices, Environment, Evolving, Malleable, Mebibytes, Packing, ResourceRequest, Span, Time, checked};
+use rms_model::{
+    Devices, Environment, Evolving, ExpandLimit, Malleable, Mebibytes, OnResize, Packing, ResourceRequest, Sizes, Span,
+    Speedup, Time, checked,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Shape;
@@ -20,6 +23,9 @@ pub struct Changes {
     /// Replaces all sizes; sizes without a wall time get that of the job.
     pub shapes: Option<Vec<Shape>>,
     pub resizing: Option<Resizing>,
+    /// Changes what the job has of limits or a profile; not used with `resizing`.
+    #[serde(skip_serializing_if = "ResizingChanges::is_nothing")]
+    pub resizing_changes: ResizingChanges,
     /// For a job that is malleable within limits or negotiates: whether it continues without a lost node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub survives_loss: Option<bool>,
@@ -110,6 +116,88 @@ impl ResourceChanges {
     }
 }
 
+/// Changes to how a job changes its size while it runs: the fields of [`Malleable`], or of [`Evolving`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResizingChanges {
+    /// Also gives new sizes to start with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<SizeRange>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_resize: Option<OnResize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speedup: Option<Speedup>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expand: Option<ExpandLimit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compacting: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open: Option<bool>,
+}
+
+/// The numbers of nodes that a job may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeRange {
+    pub least: u32,
+    pub most: u32,
+    #[serde(deserialize_with = "checked::sizes")]
+    pub sizes: Sizes,
+}
+
+impl ResizingChanges {
+    pub fn is_nothing(&self) -> bool {
+        *self == ResizingChanges::default()
+    }
+
+    /// Returns whether they concern the limits of a malleable job.
+    pub fn is_of_limits(&self) -> bool {
+        self.range.is_some() || self.on_resize.is_some() || self.speedup.is_some()
+    }
+
+    /// Returns whether they concern a profile.
+    pub fn is_of_profile(&self) -> bool {
+        self.expand.is_some() || self.compacting.is_some() || self.open.is_some()
+    }
+
+    /// Returns limits after these changes.
+    #[must_use]
+    pub fn of_limits(&self, mut limits: Malleable) -> Malleable {
+        if let Some(SizeRange { least, most, sizes }) = self.range.clone() {
+            (limits.least, limits.most, limits.sizes) = (least, most, sizes);
+        }
+        Malleable {
+            on_resize: self.on_resize.clone().unwrap_or(limits.on_resize),
+            speedup: self.speedup.clone().unwrap_or(limits.speedup),
+            ..limits
+        }
+    }
+
+    /// Returns a profile after these changes.
+    #[must_use]
+    pub fn of_profile(&self, mut profile: Evolving) -> Evolving {
+        profile.expansion.limit = self.expand.unwrap_or(profile.expansion.limit);
+        profile.expansion.compacting = self.compacting.unwrap_or(profile.expansion.compacting);
+        profile.open = self.open.unwrap_or(profile.open);
+        profile
+    }
+}
+
+/// Prints which fields change: `range,speedup`.
+impl fmt::Display for ResizingChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = [
+            (self.range.is_some(), "range"),
+            (self.on_resize.is_some(), "on-resize"),
+            (self.speedup.is_some(), "speedup"),
+            (self.expand.is_some(), "expand"),
+            (self.compacting.is_some(), "compact"),
+            (self.open.is_some(), "open"),
+        ];
+        let changed = fields.into_iter().filter_map(|(is_changed, name)| is_changed.then_some(name));
+        f.write_str(&changed.collect::<Vec<_>>().join(","))
+    }
+}
+
 /// Returns the name of a device without its type.
 fn kind(name: &str) -> &str {
     name.split_once(':').map_or(name, |(kind, _)| kind)
@@ -167,11 +255,11 @@ impl Changes {
 
     /// Returns whether they concern sizes or the nodes that fit them.
     pub fn is_of_size(&self) -> bool {
-        let Changes { wall, shapes, resizing, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } =
-            self;
+        let Changes { wall, shapes, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } = self;
+        let is_of_change = self.resizing.is_some() || !self.resizing_changes.is_nothing();
         let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
         let is_of_nodes = clusters.is_some() || features.is_some() || memory.is_some() || !resources.is_nothing();
-        wall.is_some() || shapes.is_some() || resizing.is_some() || is_of_tasks || is_of_nodes
+        wall.is_some() || shapes.is_some() || is_of_change || is_of_tasks || is_of_nodes
     }
 
     /// Returns whether they concern how the processes are started.
@@ -200,6 +288,7 @@ impl fmt::Display for Changes {
             ("time", self.wall.map(|wall| wall.to_string())),
             ("sizes", self.shapes.as_ref().map(|shapes| shapes.len().to_string())),
             ("resizing", self.resizing.as_ref().map(Resizing::to_string)),
+            ("resizing-of", Some(self.resizing_changes.to_string()).filter(|changed| !changed.is_empty())),
             ("survives-loss", self.survives_loss.map(|survives| survives.to_string())),
             ("tasks", self.n_tasks.map(|n_tasks| n_tasks.to_string())),
             ("cpus-per-task", self.cpus_per_task.map(|cpus| cpus.to_string())),

@@ -37,6 +37,7 @@ use crate::view::svg;
 mod launchers;
 mod many;
 mod masks;
+mod runs;
 mod shared;
 
 /// 2026-11-20T12:30:00Z
@@ -192,7 +193,7 @@ fn what_was_negotiated() {
 
 #[test]
 fn why_jobs_are_where_they_are() {
-    let lines = [started(), malleable(), ghost(), blocked(), held()];
+    let lines = [started(), malleable(), ghost(), first_run(blocked()), first_run(held())];
     let found = Found { now: NOW, live: lines.into_iter().map(detail).collect(), ended: vec![record()] };
     check(
         "explain",
@@ -525,6 +526,11 @@ pub fn blocked() -> JobLine {
 
 fn held() -> JobLine {
     JobLine { reason: Some(Reason::Held { by: "ada".into() }), requested: None, ..line(6, JobState::Held) }
+}
+
+/// Returns a job that waits for its first run.
+fn first_run(line: JobLine) -> JobLine {
+    JobLine { run: Run(0), ..line }
 }
 
 fn detail(line: JobLine) -> JobDetail {

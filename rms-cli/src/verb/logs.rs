@@ -19,7 +19,8 @@ use crate::submission::DEFAULT_OUTPUT;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-The nodes keep the output of 'rms run' for a while.
+The nodes keep the output of 'rms run' for a while; while such a job runs, it
+is followed until the job ends, with or without -f (Ctrl-C leaves it).
 The output of 'rms submit' is in its file, which must be readable here.
 
 Examples:
@@ -33,7 +34,7 @@ pub struct Args {
     /// The job: an id, or last
     #[arg(default_value = "last", value_name = "JOB")]
     job: String,
-    /// Keep printing until the job has ended
+    /// Keep printing until the job has ended; always so for 'rms run'
     #[arg(short, long)]
     follow: bool,
     /// Label each line with the number of its task

@@ -196,7 +196,9 @@ impl ShowAnswer {
             None => fields.add("starts about", time(line.estimate)),
         }
         if line.until.is_some() {
-            fields.add("until", time(line.until));
+            let is_over = line.state == JobState::Started && line.until.is_some_and(|until| until <= now);
+            let over = if is_over { " (over: it is being ended)" } else { "" };
+            fields.add("until", time(line.until) + over);
         }
         fields.add("run", line.run.to_string());
         fields.add("directory", plain(&spec.execution.cwd));
@@ -206,6 +208,9 @@ impl ShowAnswer {
             }
             Work::Tasks { argv } => fields.add("command", plain(&argv.join(" "))),
             Work::Nodes => fields.add("command", "nodes only, used by its launcher".to_owned()),
+        }
+        if let Some(input) = &spec.execution.stdio.input {
+            fields.add("input", plain(input));
         }
         let output = spec
             .execution

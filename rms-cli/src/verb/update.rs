@@ -103,7 +103,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 changes.resources.packing = Some(if spreads { Packing::Spread } else { Packing::Pack });
             }
             "begin" => {
-                let begin = stamp::parse(value, now, stamp::Occurrence::Next).map_err(|error| fail(&error))?;
+                let begin = stamp::parse_begin(value, now).map_err(|error| fail(&error))?;
                 changes.begin = Some(begin);
             }
             "clusters" if value.is_empty() => changes.clusters = Some(Vec::new()),
@@ -111,6 +111,8 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             "malleable" | "profile" if value.is_empty() => changes.resizing = Some(Resizing::Never),
             _ if SWITCHES.contains(&key) => match yes(value).ok_or_else(|| fail(&"write yes or no"))? {
                 true => flags.push(format!("--{key}")),
+                false if key == "compact" => changes.resizing_changes.compacting = Some(false),
+                false if key == "open" => changes.resizing_changes.open = Some(false),
                 false => taken_back = Some(shorten(word)),
             },
             _ if Labels::default().set(key, String::new()) => {
@@ -135,7 +137,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
         return Err(Failure::usage("nodes: write the most, too, as nodes=2-8"));
     }
     read_resizing(&mut changes, &options)?;
-    if let Some(word) = taken_back.filter(|_| changes.resizing.is_none()) {
+    if let Some(word) = taken_back.filter(|_| changes.resizing.is_none() && changes.resizing_changes.is_nothing()) {
         let hint = "write 'malleable=' or 'profile=' for a job whose nodes stay, or all that it is to be instead";
         return Err(Failure::usage(format!("{word}: {hint}")));
     }
@@ -177,23 +179,35 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
         return Err(Failure::usage("malleable: write the most, too, as malleable=2-8"));
     }
     let others = options.others(0);
-    let mut limits = options.malleable.clone();
-    if !limits.is_some() {
-        // For a job that already has its limits.
-        let on_loss = limits.on_node_loss.take();
-        changes.survives_loss = on_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
-    }
-    let malleable = limits.read(&others).map_err(Failure::usage)?;
-    changes.requeue = options.malleable.may_run_again(changes.requeue).map_err(Failure::usage)?;
-    let is_announced = options.profile.is_some() || options.expand.is_some() || options.compact || options.open;
-    let evolving = match is_announced {
-        true => submission::announced(options, &Caller::read()?).map_err(Failure::usage)?,
-        false => None,
+    // For a job that already has its limits.
+    let on_loss = options.malleable.on_node_loss.filter(|_| options.malleable.part().is_some());
+    changes.survives_loss = on_loss.map(|on_loss| on_loss == OnNodeLoss::Shrink);
+    let said = changes.resizing_changes.clone();
+    changes.resizing_changes = options.malleable.part().unwrap_or_default();
+    let malleable = match options.malleable.part() {
+        Some(_) => None,
+        None => options.malleable.read(&others).map_err(Failure::usage)?,
     };
-    let resizing = malleable.map(Resizing::Within).or(evolving.map(Resizing::ByStages));
-    if resizing.is_some() && changes.resizing.is_some() {
+    changes.requeue = options.malleable.may_run_again(changes.requeue).map_err(Failure::usage)?;
+    let evolving = match options.profile.is_some() || malleable.is_some() {
+        true => submission::announced(options, &Caller::read()?).map_err(Failure::usage)?,
+        false => {
+            changes.resizing_changes.expand = options.expand;
+            changes.resizing_changes.compacting = options.compact.then_some(true).or(said.compacting);
+            changes.resizing_changes.open = options.open.then_some(true).or(said.open);
+            None
+        }
+    };
+    let part = &changes.resizing_changes;
+    let ways = [
+        malleable.is_some() || part.is_of_limits(),
+        evolving.is_some() || part.is_of_profile(),
+        changes.resizing.is_some(),
+    ];
+    if ways.into_iter().filter(|is_taken| *is_taken).count() > 1 {
         return Err(Failure::usage("a job changes its size by a profile or within limits, not by both"));
     }
+    let resizing = malleable.map(Resizing::Within).or(evolving.map(Resizing::ByStages));
     changes.resizing = resizing.or(changes.resizing.take());
     Ok(())
 }
@@ -265,7 +279,8 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rms_model::{Devices, Mebibytes, Span};
+    use rms_api::call::update::{ResizingChanges, SizeRange};
+    use rms_model::{Devices, Mebibytes, OnResize, Sizes, Span, Speedup};
 
     use super::*;
 
@@ -293,7 +308,7 @@ mod tests {
             "nodes=x",
             "mem=4X",
             "profile=2y1h",
-            "malleable=2-8",
+            "malleable=2+",
             "open=maybe",
         ] {
             assert!(changes(wrong).is_err(), "{wrong}");
@@ -360,11 +375,30 @@ mod tests {
             (Some(false), Some(false))
         );
         assert!(changes("malleable=2-8 negotiable=yes workers=no").is_ok());
+        let parts = |words| {
+            let read = changes(words).unwrap_or_else(|_| panic!("{words}"));
+            assert_eq!(read.resizing, None, "{words}: what the job has stays");
+            read.resizing_changes
+        };
+        let nothing = ResizingChanges::default;
+        let on_resize = |how| ResizingChanges { on_resize: Some(how), ..nothing() };
+        assert_eq!(parts("workers=yes"), on_resize(OnResize::Workers));
+        assert_eq!(parts("negotiable=yes workers=no"), on_resize(OnResize::Negotiates));
+        assert_eq!(parts("on-resize=signal:USR2"), on_resize(OnResize::Signal(12)));
+        let speedup = Some(Speedup(vec![(1, 1000), (2, 1900)]));
+        assert_eq!(parts("speedup=1:1,2:1.9"), ResizingChanges { speedup, ..nothing() });
+        let range = Some(SizeRange { least: 2, most: 4, sizes: Sizes::Any });
+        assert_eq!(parts("malleable=2-4"), ResizingChanges { range, ..nothing() });
+        assert_eq!(parts("compact=yes open=no").to_string(), "compact,open");
+        assert_eq!(parts("expand=3 open=yes"), ResizingChanges { open: Some(true), ..parts("expand=3") });
+        assert!(parts("expand=3").expand.is_some() && parts("time=+1h").is_nothing());
         for wrong in [
             "negotiable=no",
             "workers=no",
             "malleable=2+ workers=yes",
             "malleable=2-8 workers=yes profile=",
+            "workers=yes profile=",
+            "open=yes on-resize=signal:USR1",
             "expand=2 profile=",
         ] {
             assert!(changes(wrong).is_err(), "{wrong}");

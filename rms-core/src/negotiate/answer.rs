@@ -146,6 +146,9 @@ impl Negotiations<'_> {
         if self.is_sharing(job) {
             return Err(Reason::NoResources);
         }
+        if self.is_overdue(now, job) {
+            return Err(Reason::Stopping);
+        }
         let mut items = proposal.items().to_vec();
         let mut given = Granted::default();
         // Time is granted first: whether the rest is available depends on how long the job runs.
@@ -280,6 +283,10 @@ impl Negotiations<'_> {
         let Some(started) = self.context.state().jobs()[&job].started() else {
             return Availability::Never(Reason::Stopping);
         };
+        // Its supervisor there would end it at the old limit.
+        if self.context.state().out_of_reach(started).is_some() {
+            return Availability::Later;
+        }
         let left =
             self.context.state().settings().max_wall.as_millis().saturating_sub(started.request.wall.as_millis());
         let most = item.quantity.0.min(u64::try_from(left).unwrap_or(0));

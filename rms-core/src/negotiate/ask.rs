@@ -60,7 +60,7 @@ impl Negotiations<'_> {
         by: String,
         ask: &Ask,
     ) -> bool {
-        match self.first_proposal(job, ask) {
+        match self.first_proposal(now, job, ask) {
             Ok((id, template)) => {
                 self.negotiators.tickets.insert((job, id), ticket);
                 let valid_for = ask.wait.max(MIN_WAIT).min(Span::MAX_WALL);
@@ -111,8 +111,18 @@ impl Negotiations<'_> {
     }
 
     /// Returns a request as the first proposal of the application.
-    fn first_proposal(&self, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
+    fn first_proposal(&self, now: Time, job: JobId, ask: &Ask) -> Result<(NegotiationId, Template), Refusal> {
         let started = self.askable(job)?;
+        if ask.direction == Direction::Grow {
+            if started.is_overdue(now) {
+                return Err(Refusal::WallOver(job));
+            }
+            let state = self.context.state();
+            let away = state.out_of_reach(started).filter(|_| matches!(ask.what, Asked::Time));
+            if let Some(node) = away {
+                return Err(Refusal::AgentAway { job, node: state.nodes()[&node].name.clone() });
+            }
+        }
         if let Some(id) = self.open_for(job, ask.direction) {
             return Err(Refusal::AlreadyNegotiating { job, id });
         }

@@ -23,6 +23,12 @@ impl Negotiations<'_> {
         let nodes: Vec<NodeId> = negotiation.held.iter().copied().collect();
         let n_agreed = agreed.n_nodes();
         let more = time_of(agreed.items());
+        if !negotiation.is_handed_over
+            && let Err(reason) = self.can_be_told(now, job, more)
+        {
+            let _ = self.act(now, step, job, id, Action::Fail(reason));
+            return;
+        }
         if n_agreed == 0 {
             return self.carry_out(now, step, job, id, (more, &agreed));
         }
@@ -40,6 +46,21 @@ impl Negotiations<'_> {
             self.order_parts(now, step, job, id, parts);
         }
         let _ = self.act(now, step, job, id, Action::Commit(nodes.into_iter().collect()));
+    }
+
+    /// Checks that the supervisors do not end the job before they are told of what was agreed.
+    fn can_be_told(&self, now: Time, job: JobId, more: Span) -> Result<(), Reason> {
+        let state = self.context.state();
+        let started = state.jobs()[&job].started().ok_or(Reason::Stopping)?;
+        if started.is_overdue(now) {
+            return Err(Reason::Stopping);
+        }
+        let is_deaf = !more.is_zero() && state.out_of_reach(started).is_some();
+        if is_deaf { Err(Reason::NoResources) } else { Ok(()) }
+    }
+
+    pub(super) fn is_overdue(&self, now: Time, job: JobId) -> bool {
+        self.context.state().jobs()[&job].started().is_some_and(|started| started.is_overdue(now))
     }
 
     /// Reports the growth as ready once each of the new nodes runs its share.

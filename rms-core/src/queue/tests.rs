@@ -67,6 +67,42 @@ fn who_has_held_a_job_may_release_it_and_an_admin_may_always() {
 }
 
 #[test]
+fn the_hold_of_an_admin_takes_the_place_of_the_users() {
+    let mut fixture = Fixture::with_nodes(1);
+    let job = fixture.waiting("ann", 1, |_| {});
+    let mut step = Step::default();
+    fixture.queue().hold(NOW, &mut step, &user("ann"), job).expect("it waits");
+    fixture.queue().hold(NOW, &mut step, &user("ann"), job).expect_err("she holds it already");
+    fixture.queue().hold(NOW, &mut step, &admin(), job).expect("this one is stronger");
+    fixture.queue().hold(NOW, &mut step, &user("ann"), job).expect_err("hers would be weaker");
+    let other = Identity::new(Role::Admin, "other").expect("a plain name");
+    fixture.queue().hold(NOW, &mut step, &other, job).expect_err("an admin holds it already");
+    fixture.queue().release(NOW, &mut step, &user("ann"), job).expect_err("the hold is an admin's");
+    fixture.queue().release(NOW, &mut step, &other, job).expect("an admin may");
+}
+
+#[test]
+fn a_job_that_is_done_cannot_be_held() {
+    let mut world = crate::tests::World::new();
+    world.node("n1", &[]);
+    world.set("fair_start", "1h");
+    let job = world.submit(1, 3600, &[]);
+    world.ask(rms_api::Call::Cancel { select: Select::Ids(vec![job]) });
+    let report = |status| rms_api::desired::JobReport { job, run: rms_model::Run(1), status };
+    let exit = rms_api::desired::NodeExit::Ordered;
+    let ended = rms_api::desired::JobStatus::Ended { at: world.now, exit, usage: Default::default() };
+    let report = rms_api::desired::NodeReport { jobs: vec![report(ended)], ..Default::default() };
+    let refused =
+        |world: &mut crate::tests::World| match world.ask(rms_api::Call::Hold { select: Select::Ids(vec![job]) }) {
+            Answer::Jobs { refused, .. } => refused[0].1.message.clone(),
+            other => panic!("no list of jobs: {other:?}"),
+        };
+    assert!(refused(&mut world).contains("is ending: only a waiting job"), "{}", refused(&mut world));
+    world.event(crate::Event::AgentReported { name: "n1".to_owned(), report });
+    assert!(refused(&mut world).contains("is done: only its ghost keeps"), "{}", refused(&mut world));
+}
+
+#[test]
 fn a_signal_goes_to_each_node_of_a_started_job_and_is_no_fact() {
     let mut fixture = Fixture::with_nodes(2);
     let job = fixture.waiting("ann", 2, |_| {});

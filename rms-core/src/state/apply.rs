@@ -525,6 +525,7 @@ impl State {
                     let (before, end) = (started.request.wall, started.at + wall);
                     started.sharing.iter_mut().for_each(|sharing| sharing.change_wall(at, asked, (before, wall), end));
                     started.request.wall = wall;
+                    started.move_end();
                 }
                 (Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting, _) => {}
                 (Phase::Started(_), None) | (Phase::Ghost(_), _) => {}

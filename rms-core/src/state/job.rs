@@ -303,6 +303,10 @@ impl Job {
                 Request { wall: sharing.requested, ..request.clone() }
             }
             Some(started) if started.evolved.is_none() => started.request.clone(),
+            // One that negotiated is remembered by the time that it had in the end, beside what it really held.
+            Some(started) if self.spec.evolving.is_none() => {
+                Request { wall: started.requested(), ..self.first_request() }
+            }
             // An evolving application is remembered by its peak and all of its time, beside what it really held.
             Some(_) | None => self.first_request(),
         };
@@ -332,6 +336,16 @@ impl Started {
     pub fn cpus_granted(&self, node: NodeId, inventory: &Inventory) -> u32 {
         let n_cpus = |grant: &Grant| grant.cores.len().saturating_mul(inventory.threads_per_core());
         self.grants.get(&node).map_or(inventory.cpus, n_cpus)
+    }
+
+    /// Returns when its wall time ends.
+    pub fn until(&self) -> Time {
+        self.at + self.request.wall
+    }
+
+    /// Returns whether its wall time is over: its supervisors end it on their own, whatever they are told now.
+    pub(crate) fn is_overdue(&self, now: Time) -> bool {
+        self.until() <= now
     }
 
     /// Returns the number of nodes that it started with.

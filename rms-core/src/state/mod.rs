@@ -438,6 +438,11 @@ impl State {
         entries.filter(|entry| entry.cluster == cluster && entry.is_usable()).count()
     }
 
+    /// Returns a node where processes of this job are and whose agent is not connected, so that it can be told nothing.
+    pub(crate) fn out_of_reach(&self, started: &job::Started) -> Option<NodeId> {
+        started.alive().find(|node| !self.nodes[node].is_connected())
+    }
+
     pub(crate) fn node_names(&self, nodes: &[NodeId]) -> Vec<String> {
         nodes.iter().map(|node| self.nodes[node].name.clone()).collect()
     }

@@ -183,6 +183,13 @@ impl Started {
         idle.for_each(|sharing| sharing.is_resized = true);
     }
 
+    /// Ends the course of an application that has one with its wall time.
+    pub(super) fn move_end(&mut self) {
+        let end = self.until();
+        let last = self.evolved.as_mut().and_then(|evolved| evolved.course.legs.last_mut());
+        last.into_iter().for_each(|leg| leg.span = end.since(leg.start));
+    }
+
     /// Returns the core-time that it will have lent and borrowed by `at`.
     pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
         let took = millis(at.since(sharing.since));
@@ -340,9 +347,7 @@ impl State {
                 started.sharing = Some(Box::new(sharing.clone()));
                 started.grants.clone_from(grants);
                 started.request.wall = wall;
-                let end = started.at + wall;
-                let last = started.evolved.as_mut().and_then(|evolved| evolved.course.legs.last_mut());
-                last.into_iter().for_each(|leg| leg.span = end.since(leg.start));
+                started.move_end();
             }
         })?;
         alive.into_iter().for_each(|node| self.bump(node, bumped));

@@ -8,7 +8,7 @@ use rms_api::answer::{
     JobDetail, JobLine, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState, Reason, SharingDetail, Shortage,
     Status,
 };
-use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
+use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
@@ -16,7 +16,8 @@ use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, Process
 use rms_api::{Answer, Call, Query};
 use rms_model::{
     CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId, JobRecord,
-    JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Slice, Span, Time, Work,
+    JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span, Speedup, Time,
+    Work,
 };
 use rms_wire::ClientRequest;
 
@@ -59,6 +60,20 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { contiguous: Some(false), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let of_limits = ResizingChanges {
+        range: Some(SizeRange { least: 2, most: 8, sizes: Sizes::PowerOfTwo }),
+        on_resize: Some(OnResize::Workers),
+        speedup: Some(Speedup(vec![(1, 1000), (2, 1900)])),
+        ..ResizingChanges::default()
+    };
+    let of_profile = ResizingChanges {
+        expand: Some(ExpandLimit::Infinite),
+        compacting: Some(true),
+        open: Some(false),
+        ..ResizingChanges::default()
+    };
+    let parts = [of_limits, of_profile].map(|resizing_changes| Changes { resizing_changes, ..Changes::default() });
+    calls.extend(parts.map(update).map(ClientRequest::Call));
     calls
 }
 
@@ -166,6 +181,7 @@ fn changes() -> impl Iterator<Item = Changes> {
         wall: Some(WallChange::To(Span::from_hours(1))),
         shapes: Some(vec![Shape { nodes: Nodes::Count(4), wall: None }]),
         resizing: Some(Resizing::Never),
+        resizing_changes: ResizingChanges::default(),
         survives_loss: None,
         n_tasks: Some(8),
         cpus_per_task: Some(2),

@@ -102,7 +102,7 @@ fn nothing_is_free_on_nodes_that_no_job_can_start_on() {
 
 #[test]
 fn a_licence_of_which_a_cluster_has_too_few() {
-    let mut waiting = blocked();
+    let mut waiting = first_run(blocked());
     let licence = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 0, total: 1 };
     let licence = Some(Box::new(licence));
     waiting.reason = Some(Reason::TooFewNodes {
@@ -135,7 +135,7 @@ fn a_job_one_of_whose_nodes_is_away() {
     };
     let running = started();
     let away = vec![node(&running.nodes[0]), node("another")];
-    let found = Found { now: NOW, live: vec![detail(running), detail(held())], ended: Vec::new() };
+    let found = Found { now: NOW, live: vec![detail(running), detail(first_run(held()))], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
     check("explain_away", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away });
 }

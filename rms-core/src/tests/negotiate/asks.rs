@@ -1,11 +1,16 @@
 //! Callers make requests on behalf of an application and wait for the outcome.
 
-use negotiation::{Direction, Reason};
-use rms_api::negotiate::{Ask, AskOutcome};
-use rms_model::{OnResize, Span};
+use negotiation::{Direction, Item, Phase, Reason, Resource};
+use rms_api::Call;
+use rms_api::answer::Answer;
+use rms_api::call::Select;
+use rms_api::call::update::{Changes, WallChange};
+use rms_api::desired::NodeExit;
+use rms_api::negotiate::{Ask, AskOutcome, Asked};
+use rms_model::{JobId, OnResize, Outcome, Span};
 
 use super::{Scene, malleable, nodes};
-use crate::Event;
+use crate::{Event, Fact};
 
 fn hour() -> Span {
     Span::from_hours(1)
@@ -105,4 +110,99 @@ fn an_agent_that_asks_again_hears_what_comes_of_it() {
     scene.after(Span::from_secs(1));
     assert!(matches!(scene.outcome(last), Some(AskOutcome::Ready { quantity: 1, .. })), "{:?}", scene.refusal(last));
     assert_eq!(scene.held(job), [1, 2]);
+}
+
+/// Changes the time of a job, and returns why that is refused if it is.
+fn update_time(scene: &mut Scene, job: JobId, wall: WallChange) -> Option<String> {
+    let changes = Box::new(Changes { wall: Some(wall), ..Changes::default() });
+    match scene.call(Call::Update { select: Select::Ids(vec![job]), changes }) {
+        Ok(Answer::Jobs { refused, .. }) => refused.into_iter().next().map(|(_, why)| why.message),
+        other => panic!("no list of jobs: {other:?}"),
+    }
+}
+
+fn time(direction: Direction, span: Span) -> Ask {
+    Ask { what: Asked::Time, ..nodes(direction, span.as_millis().unsigned_abs(), 1) }
+}
+
+fn wall(scene: &Scene, job: JobId) -> Span {
+    scene.world.rms.state().jobs()[&job].started().expect("it runs").request.wall
+}
+
+/// The supervisors end a job by themselves: once its time is over, nothing more can be given.
+#[test]
+fn a_job_whose_wall_time_is_over_gets_no_more_of_anything() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(1, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let late = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(rms_model::ClusterId(0)), 1, 5));
+    assert_eq!(scene.app_phase(job, late), Phase::Countered(negotiation::Side::Rms), "two are offered");
+    scene.after(hour());
+    for (change, to) in [("more", WallChange::More(hour())), ("less", WallChange::Less(Span::from_mins(1)))] {
+        let refused = update_time(&mut scene, job, to).unwrap_or_default();
+        assert!(refused.contains("is over: it is being ended"), "{change}: {refused}");
+    }
+    for ask in [time(Direction::Grow, hour()), nodes(Direction::Grow, 1, 1)] {
+        let ticket = scene.ask(job, ask);
+        let refused = scene.refusal(ticket).map(|refusal| refusal.to_string()).unwrap_or_default();
+        assert!(refused.contains("is over: it is being ended"), "{refused}");
+    }
+    let longer = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Time, 3_600_000, 3_600_000));
+    let reason = scene.app(job).dialogues.get(longer).and_then(|dialogue| dialogue.reason());
+    assert_eq!((reason, wall(&scene, job)), (Some(Reason::Stopping), hour()));
+}
+
+#[test]
+fn time_is_not_promised_while_an_agent_that_must_know_it_is_away() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(2, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    scene.event(Event::AgentGone { name: "n2".to_owned() });
+    let refused = update_time(&mut scene, job, WallChange::More(hour())).unwrap_or_default();
+    assert!(refused.contains("node n2 is away") && refused.contains("try again"), "{refused}");
+    assert_eq!(update_time(&mut scene, job, WallChange::Less(Span::from_mins(10))), None, "its end comes later");
+    let ticket = scene.ask(job, time(Direction::Grow, hour()));
+    let refused = scene.refusal(ticket).map(|refusal| refusal.to_string()).unwrap_or_default();
+    assert!(refused.contains("node n2 is away"), "{refused}");
+    let longer = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Time, 3_000_000, 60_000));
+    assert_eq!(wall(&scene, job), Span::from_mins(50));
+    scene.node_joins("n2");
+    assert_eq!(scene.app_phase(job, longer), Phase::Applied, "it was waited for");
+    assert_eq!(wall(&scene, job), Span::from_mins(51));
+    assert_eq!(update_time(&mut scene, job, WallChange::More(hour())), None);
+    scene.is_durable();
+}
+
+#[test]
+fn a_job_that_negotiated_has_its_time_changed_and_remembered() {
+    let mut scene = Scene::new(3);
+    let job = scene.submit(2, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let minutes = Span::from_mins;
+    let ticket = scene.ask(job, time(Direction::Grow, minutes(5)));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })), "{:?}", scene.refusal(ticket));
+    assert_eq!(wall(&scene, job), minutes(65));
+    assert_eq!(update_time(&mut scene, job, WallChange::More(minutes(10))), None);
+    let ticket = scene.ask(job, nodes(Direction::Grow, 1, 1));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })), "{:?}", scene.refusal(ticket));
+    scene.after(minutes(1));
+    assert_eq!(update_time(&mut scene, job, WallChange::Less(minutes(25))), None, "it has another size");
+    let entry = &scene.world.rms.state().jobs()[&job];
+    let evolved = entry.started().and_then(|started| started.evolved.as_ref()).expect("it has changed");
+    assert_eq!(evolved.course.end().since(entry.started().expect("it runs").at), minutes(50), "no other end");
+    assert_eq!((wall(&scene, job), scene.held(job)), (minutes(50), vec![1, 2, 3]));
+    let less = scene.ask(job, time(Direction::Shrink, minutes(5)));
+    assert!(matches!(scene.outcome(less), Some(AskOutcome::Ready { .. })), "{:?}", scene.refusal(less));
+    assert_eq!(wall(&scene, job), minutes(45));
+    scene.is_durable();
+    for name in ["n1", "n2"] {
+        scene.ended(name, job, NodeExit::Exited { code: 0 });
+    }
+    let record = scene.facts().into_iter().find_map(|fact| match fact {
+        Fact::JobDone { record, .. } => Some(record),
+        _ => None,
+    });
+    let record = record.expect("it has ended");
+    assert_eq!((record.outcome, record.request.wall), (Outcome::Completed, minutes(45)));
+    assert_eq!(record.request.n_nodes(), 2, "its size is that with which it began, beside its history");
 }

@@ -1,0 +1,50 @@
+//! What is said of jobs whose run is over or was not their first.
+
+use super::*;
+
+fn found(live: Vec<JobLine>, ended: Vec<JobRecord>) -> Found {
+    Found { now: NOW, live: live.into_iter().map(detail).collect(), ended }
+}
+
+fn explained(found: Found) -> String {
+    let (clusters, allowed) = (clusters(), Allowed::default());
+    let answer = explain::ExplainAnswer { found, clusters, negotiations: Vec::new(), allowed, away: Vec::new() };
+    answer.text().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn shown(found: Found) -> String {
+    let warnings = BTreeMap::new();
+    show::ShowAnswer { found, clusters: clusters(), warnings, with_script: false, is_one: true }.text()
+}
+
+#[test]
+fn a_job_whose_wall_time_is_over_is_being_ended() {
+    let over = || JobLine { until: Some(NOW - Span::from_secs(5)), ..started() };
+    let text = explained(found(vec![over()], Vec::new()));
+    assert!(text.contains("Its wall time is over since 12:29:55 UTC: it is being ended."), "{text}");
+    let text = shown(found(vec![over()], Vec::new()));
+    assert!(text.contains("(over: it is being ended)"), "{text}");
+    assert!(!shown(found(vec![started()], Vec::new())).contains("over"), "it has time left");
+}
+
+#[test]
+fn a_job_that_waits_again_has_run_before() {
+    let again = JobLine { run: Run(2), ..held() };
+    let text = explained(found(vec![again], Vec::new()));
+    assert!(text.contains("Its run 2 was ended, and it returned to the queue."), "{text}");
+    assert!(!explained(found(vec![first_run(held())], Vec::new())).contains("run"), "it has not run yet");
+    let cancelled =
+        |run| JobRecord { run, started: None, outcome: Outcome::Cancelled { by: "ada".into() }, ..record() };
+    let text = explained(found(Vec::new(), vec![cancelled(Run(1))]));
+    assert!(text.contains("without having started again: cancelled by ada. Its run 1 was ended"), "{text}");
+    let text = explained(found(Vec::new(), vec![cancelled(Run(0))]));
+    assert!(text.ends_with("without having started: cancelled by ada."), "{text}");
+}
+
+#[test]
+fn the_input_of_a_job_is_shown() {
+    let mut detail = detail(started());
+    Arc::make_mut(&mut detail.spec).execution.stdio.input = Some("input.dat".to_owned());
+    let text = shown(Found { now: NOW, live: vec![detail], ended: Vec::new() });
+    assert!(text.contains("input.dat"), "{text}");
+}
