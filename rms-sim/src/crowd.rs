@@ -25,6 +25,8 @@ pub struct Crowd {
     shares: Dice,
     /// Decides where the nodes of jobs lie.
     places: Dice,
+    /// Decides what applications that negotiate have of their nodes.
+    parts: Dice,
     n_jobs_left: u32,
     /// The number of nodes of the largest cluster.
     n_nodes: u32,
@@ -40,7 +42,8 @@ impl Crowd {
         let longest_gap = dice.span(Span::from_secs(1), Span::from_secs(25));
         let losses = Dice::new(seed, STREAM_OF_LOSSES);
         let (shares, places) = (Dice::new(seed, STREAM_OF_SHARES), Dice::new(seed, STREAM_OF_PLACES));
-        Crowd { dice, losses, shares, places, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
+        let parts = Dice::new(seed, STREAM_OF_PARTS);
+        Crowd { dice, losses, shares, places, parts, n_jobs_left: n_jobs, n_nodes, longest_gap, negotiates: 0 }
     }
 
     /// Creates users most of whose actions are about applications whose nodes change while they run.
@@ -61,6 +64,7 @@ impl Crowd {
             if self.negotiates > 0 && self.dice.chance(self.negotiates) {
                 let job = negotiating::job(&mut self.dice, self.n_nodes);
                 let job = negotiating::with_losses(&mut self.losses, job);
+                let job = negotiating::with_parts(&mut self.parts, job);
                 let job = job.by(self.dice.pick(&USERS).expect("there are three"));
                 let job = if self.dice.chance(30) { job.requeue() } else { job };
                 let mut job = if self.dice.chance(10) { job.ignores_term() } else { job };
@@ -80,7 +84,9 @@ impl Crowd {
             return;
         }
         if self.negotiates > 0 && self.dice.chance(self.negotiates) {
-            negotiating::act(&mut self.dice, world, self.n_nodes);
+            if !(self.parts.chance(40) && negotiating::change_parts(&mut self.parts, world)) {
+                negotiating::act(&mut self.dice, world, self.n_nodes);
+            }
             return;
         }
         let call = self.call(world);
@@ -308,3 +314,4 @@ const STREAM: u64 = 2;
 const STREAM_OF_LOSSES: u64 = 11;
 const STREAM_OF_SHARES: u64 = 12;
 const STREAM_OF_PLACES: u64 = 16;
+const STREAM_OF_PARTS: u64 = 17;

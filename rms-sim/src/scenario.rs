@@ -142,7 +142,8 @@ pub fn negotiating(seed: u64, snapshot: fn(&State) -> State) -> Result<Ended, Bo
     let settings = Settings { release_grace: dice.span(Span::ZERO, Span::from_secs(20)), ..settings(&mut dice) };
     let settings = shared(seed, settings);
     let builder = WorldBuilder::default().seed(seed).settings(settings).snapshot(snapshot);
-    let mut world = builder.cluster("a", n_a).cluster("b", n_b).build();
+    let gpus = || [("gpu".to_owned(), 3)].into_iter().collect();
+    let mut world = builder.cluster_with("a", n_a, gpus()).cluster_with("b", n_b, gpus()).build();
     let crowd = Crowd::negotiating(seed, n_jobs, n_a);
     let storm_ends = Time::EPOCH + dice.span(Span::from_mins(1), Span::from_mins(6));
     told(&mut world, crowd, Storm::on_negotiations(seed), storm_ends)

@@ -51,7 +51,8 @@ fn holds_first_of_row(started: &Started) -> bool {
 }
 
 impl State {
-    /// Returns whether the parts of a node's holders are disjoint, and together no more than the node has.
+    /// Returns whether the parts of a node's holders are disjoint, and together no more than the node has. What nodes
+    /// count as taken is compared with the sum of these parts as part of the index.
     fn has_disjoint_parts(&self, node: NodeId, entry: &Node) -> bool {
         let mut cores = Indices::default();
         let mut devices: BTreeMap<String, Indices> = BTreeMap::new();

@@ -69,8 +69,7 @@ impl State {
         let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
         let given: Vec<u32> =
             cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
-        let nodes: Vec<NodeId> = cores.iter().map(|(node, _)| *node).collect();
-        self.save_parts_as_grants(job, &nodes)?;
+        self.settle_grants(job)?;
         self.drop_changes_in_force(job)?;
         let started = self.started_mut(job)?;
         started.note_resize();
@@ -109,14 +108,31 @@ impl State {
         Ok(())
     }
 
+    /// Removes cores that the job has given back from its grants of all nodes, before a change that the agents are to
+    /// confirm: until they have, the job keeps all of its grants, and others may have those cores.
+    pub(super) fn settle_grants(&mut self, job: JobId) -> Result<(), ApplyError> {
+        let started = self.started_mut(job)?;
+        if started.awaits_agents() {
+            // What is being given back is not free yet.
+            return Ok(());
+        }
+        let nodes = started.nodes.clone();
+        self.save_parts_as_grants(job, &nodes)
+    }
+
     /// Stores the present parts as grants: cores given back on these nodes must not become the job's again when it gets
     /// other cores or leaves the nodes.
     pub(super) fn save_parts_as_grants(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), ApplyError> {
         let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
-        let shared = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(node)?)));
-        let shared = shared.filter(|(_, node)| self.is_shared(node.cluster));
-        let parts: Vec<(NodeId, Grant)> =
-            shared.filter_map(|(node, known)| Some((node, entry.part_of(node, &known.inventory)?))).collect();
+        let part = |node: &NodeId| {
+            let known = self.nodes.get(node)?;
+            // Others may have come while the nodes of this cluster were shared.
+            let is_shared = self.is_shared(known.cluster)
+                || (known.holders.len() > 1
+                    && entry.started()?.own_part_of(&entry.spec, *node, &known.inventory).is_some());
+            entry.part_of(*node, &known.inventory).filter(|_| is_shared).map(|part| (*node, part))
+        };
+        let parts: Vec<(NodeId, Grant)> = nodes.iter().filter_map(part).collect();
         self.started_mut(job)?.grants.extend(parts);
         Ok(())
     }

@@ -10,8 +10,8 @@ use crate::state::course::{GrantChange, NegotiatedLicences};
 use crate::state::job::{Phase, Share};
 
 impl State {
-    /// Sets other memory and devices. All nodes are told, as for cores; until all have confirmed, the job keeps what it
-    /// had as well.
+    /// Sets other memory and devices, whatever the grants say of cores. All nodes are told, as for cores; until all have
+    /// confirmed, the job keeps what it had as well.
     pub(super) fn set_grants(
         &mut self,
         job: JobId,
@@ -19,13 +19,16 @@ impl State {
         grants: &BTreeMap<NodeId, Grant>,
         bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), ApplyError> {
+        self.settle_grants(job)?;
         self.drop_changes_in_force(job)?;
         let wholes: BTreeMap<NodeId, Grant> =
             grants.keys().filter_map(|node| Some((*node, Grant::whole(&self.nodes.get(node)?.inventory)))).collect();
         let known = &mut self.started_mut(job)?.grants;
         let before = |(node, grant): (&NodeId, &Grant)| {
-            let was = known.insert(*node, grant.clone());
-            Some((*node, was.or_else(|| wholes.get(node).cloned())?))
+            let was = known.remove(node).or_else(|| wholes.get(node).cloned())?;
+            // Older journals have grants with cores that the job had given back.
+            known.insert(*node, Grant { cores: was.cores.clone(), ..grant.clone() });
+            Some((*node, was))
         };
         let before: Vec<(NodeId, Grant)> = grants.iter().filter_map(before).collect();
         let generation = self.started_mut(job)?.generation() + 1;

@@ -4,7 +4,7 @@
 use negotiation::{Direction, NegotiationId, Price, Side};
 use rms_api::Call;
 use rms_api::negotiate::{Ask, Asked, Order};
-use rms_model::{JobId, OnResize, Sizes, Span};
+use rms_model::{JobId, Mebibytes, OnResize, Sizes, Span};
 
 use crate::application::{Absence, Answers, Manner, Promises, Want, Wanted, Weather};
 use crate::dice::Dice;
@@ -37,6 +37,17 @@ pub(super) fn with_losses(dice: &mut Dice, mut job: ModelJob) -> ModelJob {
     match &mut job.manner {
         Some(manner) => manner.survives_loss = dice.chance(50),
         None => job.submission.malleable.iter_mut().for_each(|malleable| malleable.survives_loss = survives),
+    }
+    job
+}
+
+/// Draws what the job takes of each node, where jobs share nodes.
+pub(super) fn with_parts(dice: &mut Dice, job: ModelJob) -> ModelJob {
+    let cpus = *dice.pick(&[0, 1, 2, 3, 3]).expect("there are five");
+    let memory = *dice.pick(&[0, 600, 1500]).expect("there are three");
+    let mut job = job.cpus_per_task(cpus).memory(Mebibytes(memory));
+    if cpus > 0 && dice.chance(30) {
+        job.submission.resources.devices.add("gpu", dice.number(1, 2));
     }
     job
 }
@@ -186,6 +197,37 @@ pub(super) fn act(dice: &mut Dice, world: &mut World, n_nodes: u32) {
             world.call(&by, Call::ResizeDone { job: some_job, generation });
         }
     }
+}
+
+/// Makes an admin change the cores, memory or devices of a running job, on one of its nodes or on all of a cluster: one
+/// change follows another while other jobs have what it gave back. Returns false if no job runs.
+pub(super) fn change_parts(dice: &mut Dice, world: &mut World) -> bool {
+    let state = world.journal.shadow();
+    let running = state.jobs().iter().filter(|(_, entry)| entry.started().is_some_and(|run| run.ending.is_none()));
+    let running: Vec<JobId> = running.map(|(job, _)| *job).collect();
+    let Some(job) = dice.pick(&running).copied() else { return false };
+    let held = state.jobs()[&job].nodes().to_vec();
+    let node = dice.pick(&held).and_then(|node| state.nodes().get(node));
+    let Some(node) = node.map(|node| node.name.clone()) else { return false };
+    let nodes = if dice.chance(70) { vec![node] } else { Vec::new() };
+    let (what, quantity) = match dice.number(0, 4) {
+        0..=2 => (Asked::Cores { cluster: None }, dice.number(1, 2)),
+        3 => (Asked::Memory { cluster: None }, dice.number(1, 500)),
+        _ => (Asked::Devices { cluster: None, name: "gpu".to_owned() }, 1),
+    };
+    let ask = Ask {
+        direction: if dice.chance(40) { Direction::Grow } else { Direction::Shrink },
+        what,
+        quantity: quantity.into(),
+        least: 1,
+        sizes: Sizes::Any,
+        price: Price(0),
+        duration: None,
+        nodes,
+        wait: if dice.chance(70) { Span::ZERO } else { secs(dice, 0, 40) },
+    };
+    world.negotiate(&admin(), job, ask);
+    true
 }
 
 fn ask(dice: &mut Dice, n_nodes: u32) -> Ask {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rms_api::desired::AgentHello;
 use rms_core::{Config, State};
-use rms_model::{Inventory, Mebibytes, Settings, Time};
+use rms_model::{Devices, Inventory, Mebibytes, Settings, Time};
 
 use super::World;
 use crate::agenda::EventQueue;
@@ -63,7 +63,12 @@ impl WorldBuilder {
 
     /// Adds `n_nodes` equal nodes, named after their cluster and counted from 1.
     pub fn cluster(self, name: &str, n_nodes: u32) -> WorldBuilder {
-        let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(4096), ..Inventory::default() };
+        self.cluster_with(name, n_nodes, Devices::default())
+    }
+
+    /// Adds such nodes with these devices.
+    pub fn cluster_with(self, name: &str, n_nodes: u32, devices: Devices) -> WorldBuilder {
+        let inventory = Inventory { cores: 4, cpus: 4, memory: Mebibytes(4096), devices, ..Inventory::default() };
         (1..=n_nodes).fold(self, |world, idx| world.node(name, &format!("{name}{idx}"), inventory.clone()))
     }
 

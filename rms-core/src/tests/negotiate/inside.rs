@@ -63,10 +63,14 @@ fn text(part: &Grant) -> String {
 impl Scene {
     /// Submits a job of one core on each of its nodes, which may have one to four of them.
     fn shares(&mut self, n_nodes: u32, memory: u64, gpus: u32, licences: u32, wall: Span) -> JobId {
+        self.takes(n_nodes, 1, memory, gpus, licences, wall)
+    }
+
+    fn takes(&mut self, n_nodes: u32, cores: u32, memory: u64, gpus: u32, licences: u32, wall: Span) -> JobId {
         let mut submission = self.world.submission();
         submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
         submission.n_tasks = Some(n_nodes);
-        submission.cpus_per_task = 1;
+        submission.cpus_per_task = cores;
         submission.constraint.memory = Mebibytes(memory);
         submission.resources.devices.add("gpu", gpus);
         submission.resources.licences.add("matlab", licences);
@@ -218,6 +222,45 @@ fn licences_that_are_given_back_serve_others_at_once() {
     let other = scene.shares(1, 10, 0, 0, hour());
     assert!(scene.gets(other, matlab(), 1) && !scene.gets(job, matlab(), 5) && scene.gets(job, matlab(), 4));
     scene.is_durable();
+}
+
+/// The agents of all nodes are told about each change, and what earlier ones gave back is no longer at stake.
+#[test]
+fn cores_that_were_given_back_stay_with_others_when_something_else_changes() {
+    let cores_of = |node: &str| Ask {
+        what: Asked::Cores { cluster: None },
+        nodes: vec![node.to_owned()],
+        ..nodes(Direction::Shrink, 1, 1)
+    };
+    let changes = [
+        Ask { what: memory(), ..nodes(Direction::Shrink, 100, 100) },
+        Ask { what: memory(), ..nodes(Direction::Grow, 100, 100) },
+        Ask { what: gpus(), ..nodes(Direction::Shrink, 1, 1) },
+        Ask { what: gpus(), ..nodes(Direction::Grow, 1, 1) },
+        cores_of("n2"),
+    ];
+    for change in changes {
+        let mut scene = scene(2);
+        let job = scene.takes(2, 3, 500, 1, 0, hour());
+        let asked = scene.ask(job, cores_of("n1"));
+        assert!(matches!(scene.outcome(asked), Some(AskOutcome::Ready { .. })));
+        // The other node has one core left, which is taken first.
+        let [_, neighbour] = [1, 1].map(|cores| scene.guest(1, cores, hour()));
+        assert_eq!((scene.parts(job).join(" "), scene.parts(neighbour)), ("0-1 0-2".into(), vec!["2".to_owned()]));
+        scene.disconnect(&["n2"]);
+        let asked = scene.ask(job, change.clone());
+        assert_eq!(scene.outcome(asked), None, "{change:?}");
+        assert_eq!(scene.parts(job).join(" "), "0-1 0-2", "{change:?}");
+        scene.reconnect(&["n2"]);
+        let has = if change.what == memory() || change.what == gpus() { "0-1 0-2" } else { "0-1 0-1" };
+        assert_eq!(scene.parts(job).join(" "), has, "{change:?}");
+        let next = scene.guest(1, 1, hour());
+        assert_eq!((scene.held(next), scene.parts(next)), (vec![1], vec!["3".to_owned()]), "{change:?}");
+        scene.cancel(job);
+        let last = scene.guest(1, 2, hour());
+        assert_eq!(scene.parts(last), ["0-1"], "{change:?}");
+        scene.is_durable();
+    }
 }
 
 /// The processes of one node may still use what is given back, and the negotiation may fail.
