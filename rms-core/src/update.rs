@@ -10,6 +10,7 @@ use rms_model::{Environment, Identity, JobId, JobSpec, Mebibytes, Request, Role,
 
 use crate::admit;
 use crate::executable;
+use crate::negotiate;
 use crate::queue::Queue;
 use crate::quota;
 use crate::rights::{check_priority, not_allowed, wrong_state};
@@ -149,6 +150,12 @@ impl Queue<'_> {
         let is_raised = wall > started.requested();
         if is_raised && wall > max && who.role != Role::Admin {
             return Err(Refusal::WallTooLong { wall, max });
+        }
+        let more = Span::from_millis(wall.as_millis().saturating_sub(started.requested().as_millis()));
+        if is_raised && !negotiate::can_pay_longer(self.jobs.state(), now, job, more) {
+            let hint = "it is promised nodes that have a price, and its owner's budget does not last for more time: 'rms \
+                        budget' shows what is left";
+            return Err(wrong_state(job, "started", hint));
         }
         let ran = self.jobs.state().time_at_full_speed(job, now);
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
