@@ -219,7 +219,7 @@ fn n_proposals(negotiation: &Negotiation) -> u16 {
 fn due(entry: &Job, now: Time, longer: Span, but: Option<NegotiationId>) -> u64 {
     let (Some(negotiations), Some(until)) = (&entry.negotiations, promised_end(entry, but)) else { return 0 };
     let until = until + longer;
-    let promised = promised(entry, but).flat_map(|negotiation| promised_items(negotiation));
+    let promised = promised(entry, but).flat_map(promised_items);
     let promised = promised.map(|item| cost_of(item, now, until));
     promised.fold(negotiations.due(now, until), u64::saturating_add)
 }
