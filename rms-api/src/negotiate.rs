@@ -74,7 +74,17 @@ pub enum AskOutcome {
         reason: Reason,
         /// If too few nodes were free: how many the application could have had at the end.
         free: Option<u32>,
+        /// If the budget of the job's owner is too small.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        short: Option<Shortage>,
     },
+}
+
+/// What a change costs at least, and what is left of the budget for it, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    pub needed: u64,
+    pub left: u64,
 }
 
 /// Calls of an application's negotiator. The first call is [`NegotiatorCall::Attach`]; before it, no other call is

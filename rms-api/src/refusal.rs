@@ -121,7 +121,7 @@ pub enum Refusal {
          old limit: try again when the agent is back ('rms nodes')"
     )]
     AgentAway { job: JobId, node: String },
-    #[error("the system holds {max} jobs, which is its limit (max_jobs): wait until some have ended")]
+    #[error("the system holds {}, which is its limit (max_jobs): wait until some have ended", many(*max, "job"))]
     SystemFull { max: u32 },
     #[error(
         "you have {used} jobs in the system, and your limit is {max} (job_limit): wait until some have ended, or ask an admin for a higher limit"
@@ -189,7 +189,11 @@ pub enum Refusal {
     NodeConnected { node: String, address: String },
     #[error("cluster {cluster} {what}")]
     ClusterInUse { cluster: String, what: String },
-    #[error("{user} has {n_jobs} jobs in the system: say what becomes of them, with --cancel-jobs or --keep-jobs")]
+    #[error(
+        "{user} has {} in the system: say what becomes of {}, with --cancel-jobs or --keep-jobs",
+        many(u32::try_from(*n_jobs).unwrap_or(u32::MAX), "job"),
+        if *n_jobs == 1 { "it" } else { "them" }
+    )]
     JobsOfRevoked { user: String, n_jobs: usize },
     #[error(
         "no administrator would have a valid certificate any more: make another one first ('rms token create --role admin \
@@ -202,7 +206,7 @@ pub enum Refusal {
     EmptyStage,
     #[error("stage {stage} needs {wanted} nodes of {possible}")]
     StageTooLarge { stage: usize, wanted: u32, possible: String },
-    #[error("the profile's first stage is what the job holds, {held} nodes, but it says {first}")]
+    #[error("the profile's first stage is what the job holds, {}, but it says {first}", many(*held, "node"))]
     StageNotHeld { held: u32, first: u32 },
     #[error(
         "{wanted} nodes are free for the next stage in {earliest} at the earliest, but this one can be expanded for {latest} only: the stages announced before stay"

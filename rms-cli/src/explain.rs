@@ -3,7 +3,7 @@
 use negotiation::Phase;
 use rms_api::answer::{Blocker, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Run, Slice, Time, hostlist};
+use rms_model::{JobRecord, Run, Slice, Span, Time, hostlist};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -102,7 +102,13 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             lenders,
             ..
         } => {
+            // Of a moment that is shorter than what is shown, only its time is told.
+            let is_moment = until.since(*from) < Span::from_secs(1);
             let from = if *from <= now { "now".to_owned() } else { stamp::clock(*from, now) };
+            let when = match is_moment {
+                true => format!("at {}", stamp::clock(*until, now)),
+                false => format!("from {from} until {}", stamp::clock(*until, now)),
+            };
             let free = match (short, capacity.saturating_sub(*busy)) {
                 (Some(short), _) => shortage(short, *wanted),
                 (None, 0) => format!("none of {capacity} is free"),
@@ -115,9 +121,8 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
                 unusable => format!(" ({unusable} more cannot be used now, or lack what it asks for: 'rms nodes')"),
             };
             format!(
-                "it needs {} of cluster {cluster}, but from {from} until {} {free}{unusable}{}{}",
+                "it needs {} of cluster {cluster}, but {when} {free}{unusable}{}{}",
                 nodes(*wanted),
-                stamp::clock(*until, now),
                 blockers(by, open, now),
                 lenders.as_ref().map(|lenders| no_lender(lenders, *wanted)).unwrap_or_default()
             )
@@ -289,7 +294,7 @@ pub fn line(
         JobState::Started => {
             let since =
                 line.started.map_or_else(String::new, |at| format!(", for {} now", stamp::brief(now.since(at))));
-            let until = match line.until {
+            let until = match stages::end(line) {
                 Some(at) if at <= now => {
                     format!(" Its wall time is over since {}: it is being ended.", stamp::clock(at, now))
                 }
@@ -426,6 +431,29 @@ mod tests {
         assert_eq!(
             reason(&behind, &[], now),
             "the policy fcfs starts nobody before job 3, which stands in front of it and waits until 00:10:00 UTC"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_for_a_moment_has_no_span() {
+        let at = Time::from_secs(60);
+        let moment = Reason::Blocked {
+            cluster: "a".into(),
+            wanted: 3,
+            capacity: 3,
+            busy: 2,
+            from: at,
+            until: at + Span::from_millis(1),
+            by: Vec::new(),
+            total: 3,
+            short: None,
+            licence: None,
+            lenders: None,
+            neighbours: Vec::new(),
+        };
+        assert_eq!(
+            reason(&moment, &[], Time::from_secs(0)),
+            "it needs 3 nodes of cluster a, but at 00:01:00 UTC only 1 of 3 is free"
         );
     }
 

@@ -93,7 +93,15 @@ pub fn open_by_job(lines: &[NegotiationLine]) -> BTreeMap<JobId, Vec<&Negotiatio
 pub fn brief(line: &NegotiationLine) -> String {
     let what =
         last_proposal(&line.record).map_or_else(String::new, |(_, _, template)| format!("{}, ", change(template)));
-    format!("{}: {what}{}", line.record.id, word(line.phase))
+    format!("{}: {what}{}", line.record.id, word_of(line))
+}
+
+/// Returns the phase in a word. What one end asks the other for is not offered.
+pub fn word_of(line: &NegotiationLine) -> &'static str {
+    match line.phase {
+        Phase::Offered(by) if by != line.record.direction.giver() => "asked for",
+        phase => word(phase),
+    }
 }
 
 /// Returns the change, as short as possible: `+4`, `-2`, `+30m`, `+2 cores`.
@@ -105,6 +113,7 @@ pub fn signed(line: &NegotiationLine) -> Option<String> {
     };
     let part = |item: &Item| match &item.resource {
         Resource::Nodes(_) => format!("{sign}{}", item.quantity),
+        Resource::Cores(_) if item.quantity.0 == 1 => format!("{sign}1 core"),
         Resource::Cores(_) => format!("{sign}{} cores", item.quantity),
         Resource::Memory(_) => format!("{sign}{} MiB", item.quantity),
         Resource::Devices(_, name) | Resource::Licences(_, name) => format!("{sign}{} {name}", item.quantity),
@@ -211,6 +220,9 @@ fn event(round: &RoundRecord, proposer: Side, nodes: &[String], clusters: &Clust
         Said::Phase { phase: Phase::Ended(Ending::Failed), reason: Some(reason @ Reason::BrokenPromise) } => {
             format!("failed: {reason}; the application was warned")
         }
+        Said::Phase { phase, reason: Some(Reason::BrokenPromise) } if !phase.is_over() => {
+            "the application is warned: it has not given back what it promised".to_owned()
+        }
         Said::Phase { phase, reason: None } => word(*phase).to_owned(),
         Said::Phase { phase, reason: Some(reason) } => format!("{}: {reason}", word(*phase)),
     }
@@ -262,7 +274,8 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
             format!("{sign}{} {} of {on} (holding {})", item.quantity, nodes(item.quantity.0), item.held)
         }
         Resource::Cores(cluster) => {
-            format!("{sign}{} cores on {} (holding {})", item.quantity, of_nodes(*cluster), item.held)
+            let word = if item.quantity.0 == 1 { "core" } else { "cores" };
+            format!("{sign}{} {word} on {} (holding {})", item.quantity, of_nodes(*cluster), item.held)
         }
         Resource::Memory(cluster) => {
             format!("{sign}{} MiB on {} (holding {})", item.quantity, of_nodes(*cluster), item.held)
@@ -272,7 +285,8 @@ fn item(item: &Item, direction: Direction, clusters: &ClusterNames, now: Time) -
         }
         Resource::Licences(cluster, name) => {
             let of = clusters.name(*cluster);
-            format!("{sign}{} licences of {name} of {of} (holding {})", item.quantity, item.held)
+            let word = if item.quantity.0 == 1 { "licence" } else { "licences" };
+            format!("{sign}{} {word} of {name} of {of} (holding {})", item.quantity, item.held)
         }
         Resource::Time => format!("{sign}{} of wall time", stamp::brief(time(item.quantity.0))),
     };

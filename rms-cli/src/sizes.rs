@@ -43,7 +43,7 @@ pub fn brief(declared: Option<&Declared>, open: &[&NegotiationLine], now: Time) 
     let open = open.iter().map(|line| {
         let until = line.until.map(|until| format!(" until {}", stamp::short(until, now))).unwrap_or_default();
         let what = negotiations::signed(line).map(|what| format!("{what}{until}, ")).unwrap_or_default();
-        format!("{}: {what}{}", line.record.id, negotiations::word(line.phase))
+        format!("{}: {what}{}", line.record.id, negotiations::word_of(line))
     });
     open.chain(declared.map(range)).collect()
 }

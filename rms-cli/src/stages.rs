@@ -26,6 +26,20 @@ fn counted(n_nodes: u32) -> String {
     if n_nodes == 1 { "1 node".to_owned() } else { format!("{n_nodes} nodes") }
 }
 
+/// Returns when a job ends. A larger stage that is late moves those after it: the job ends at this time at the earliest.
+pub fn end(line: &JobLine) -> Option<Time> {
+    Some(end_of(line.stages.as_ref(), line.until?))
+}
+
+fn end_of(stages: Option<&Stages>, planned: Time) -> Time {
+    let stages = stages.filter(|stages| stages.n_stages > 0);
+    let late_by = stages.and_then(|stages| match stages.legs.as_slice() {
+        [current, next, ..] if next.nodes > current.nodes => stages.late_by,
+        _ => None,
+    });
+    planned + late_by.unwrap_or_default()
+}
+
 /// Returns the lines for `rms show`: each coming stage with its time.
 pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
     let leg = |leg: &StageLine| {
@@ -41,7 +55,7 @@ pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
         }
     };
     if let (Some(late_by), Some(next)) = (stages.late_by, stages.legs.get(1)) {
-        let late = format!("the {} nodes of its next stage, by {}", next.nodes, stamp::brief(late_by));
+        let late = format!("the {} of its next stage, by {}", counted(next.nodes), stamp::brief(late_by));
         lines.push(("waits for", late));
     }
     if !stages.chosen.is_empty() {
@@ -62,17 +76,18 @@ pub fn sentence(line: &JobLine, now: Time) -> String {
     let Some(stages) = line.stages.as_ref().filter(|stages| stages.n_stages > 0) else { return String::new() };
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => format!(
-            " Its next stage needs {} nodes and is late by {}: it waits for nodes that others still hold, as long as \
-             its expand limit allows.",
-            next.nodes,
+            " Its next stage needs {} and is late by {}: it waits for nodes that others still hold, or that are \
+             drained, down or lost ('rms nodes' shows which), as long as its expand limit allows.",
+            counted(next.nodes),
             stamp::brief(late_by)
         ),
         (Some(StageLine { nodes, start: Some(start), .. }), None) => {
             format!(
-                " It is in stage {} of {}; from {} it has {nodes} nodes.",
+                " It is in stage {} of {}; from {} it has {}.",
                 stages.number,
                 stages.n_stages,
-                stamp::short(*start, now)
+                stamp::short(*start, now),
+                counted(*nodes)
             )
         }
         (Some(_), None) | (None, _) => format!(" It is in stage {} of {}.", stages.number, stages.n_stages),
@@ -101,4 +116,35 @@ pub fn evolution(evolution: Option<&Evolution>) -> Value {
     let Some(evolution) = evolution else { return Value::Null };
     let stage = |stage: &rms_model::Stage| json!({"nodes": stage.nodes, "time_ms": json::span(stage.span)});
     Value::Array(evolution.stages().iter().map(stage).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rms_model::Span;
+
+    use super::*;
+
+    #[test]
+    fn a_larger_stage_that_is_late_moves_the_end() {
+        let start = Some(Time::from_secs(10));
+        let leg = |nodes| StageLine { nodes, span: Span::from_secs(5), start };
+        let mut late = Stages {
+            number: 1,
+            n_stages: 2,
+            legs: Vec::new(),
+            late_by: Some(Span::from_secs(2)),
+            open: false,
+            generation: 1,
+            chosen: Vec::new(),
+            leaving: Vec::new(),
+            n_violations: 0,
+        };
+        let mut ends = |legs: [u32; 2]| {
+            late.legs = legs.map(leg).to_vec();
+            end_of(Some(&late), Time::from_secs(15))
+        };
+        assert_eq!(ends([1, 3]), Time::from_secs(17));
+        assert_eq!(ends([3, 1]), Time::from_secs(15), "the time to choose counts for the smaller stage");
+        assert_eq!(end_of(None, Time::from_secs(15)), Time::from_secs(15));
+    }
 }

@@ -3,7 +3,7 @@
 
 use launcher_sdk::Client;
 use negotiation::{Direction, Item, Phase, Price, Reason, Resource, Side, Sizes, Template};
-use rms_api::negotiate::{NegotiationRecord, Said};
+use rms_api::negotiate::{NegotiationRecord, Said, Shortage};
 use rms_model::{ClusterId, Settings, Span};
 
 use crate::names::ClusterNames;
@@ -102,7 +102,12 @@ impl Allowed {
     /// Returns the lowest price in a negotiation about nodes of a cluster.
     fn least_price(&self, cluster: ClusterId) -> Option<Price> {
         let settings = self.settings.as_ref()?;
-        Some(Price(settings.price_in(&self.clusters.name(cluster)).saturating_mul(settings.price_floor.into()) / 100))
+        let floor = settings.price_in(&self.clusters.name(cluster)).saturating_mul(settings.price_floor.into());
+        Some(Price(floor.div_ceil(100)))
+    }
+
+    fn has_budget(&self, owner: &str) -> bool {
+        self.settings.as_ref().is_some_and(|settings| settings.budget_of(owner).is_some())
     }
 }
 
@@ -195,11 +200,14 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
                 Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => None,
                 Resource::Licences(..) | Resource::Time => None,
             };
-            let allowed = match least.filter(|least| bid < *least) {
-                Some(least) => format!(", at least {} allowed", price(least)),
-                None => format!("; 'rms budget' shows what {owner} can pay"),
-            };
-            Some(format!("price of a node and hour: {} proposed{allowed}", price(bid)))
+            let price_of = format!("price of a node and hour: {} proposed", price(bid));
+            Some(match least.filter(|least| bid < *least) {
+                Some(least) => format!("{price_of}, at least {} allowed", price(least)),
+                None if allowed.has_budget(owner) => {
+                    format!("{proposed}; the budget of {owner} does not last for it: 'rms budget' shows what is left")
+                }
+                None => price_of,
+            })
         }
         (
             Reason::NoResources,
@@ -217,6 +225,15 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
         (_, Resource::Nodes(_) | Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..), _)
         | (_, Resource::Licences(..) | Resource::Time, _) => None,
     }
+}
+
+/// Returns why a user cannot pay for a change.
+pub fn shortage(Shortage { needed, left }: Shortage) -> String {
+    format!(
+        "its owner's budget is too small: this costs {} at least, and {} is left",
+        price(Price(needed)),
+        price(Price(left))
+    )
 }
 
 fn name(resource: &Resource) -> String {
@@ -294,6 +311,8 @@ mod tests {
         let told = [("growth_limit", "4"), ("growth_limit@bob", "2"), ("price", "500"), ("price_floor", "80")];
         let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let settings = Some(Allowed::parse(&told));
+        let mut poor = settings.clone();
+        assert_eq!(poor.as_mut().map(|poor| poor.set("budget@bob", "7")), Some(Ok(())));
         let allowed = Allowed { settings, clusters: ClusterNames::default() };
         let refused = |item: &Item, direction, reason| refused(item, direction, reason, ("bob", &allowed));
         assert_eq!(
@@ -316,7 +335,17 @@ mod tests {
         );
         assert_eq!(
             refused(&bids(400), Direction::Grow, Reason::Price).as_deref(),
-            Some("price of a node and hour: 0.4 proposed; 'rms budget' shows what bob can pay")
+            Some("price of a node and hour: 0.4 proposed"),
+            "he has no budget"
+        );
+        let poor = Allowed { settings: poor, clusters: ClusterNames::default() };
+        assert_eq!(
+            super::refused(&bids(400), Direction::Grow, Reason::Price, ("bob", &poor)).as_deref(),
+            Some("nodes: 3 more proposed; the budget of bob does not last for it: 'rms budget' shows what is left")
+        );
+        assert_eq!(
+            shortage(Shortage { needed: 60, left: 31 }),
+            "its owner's budget is too small: this costs 0.06 at least, and 0.031 is left"
         );
         let longer = Item { resource: Resource::Time, quantity: Quantity(1_800_000), ..item(Direction::Grow, 1) };
         assert_eq!(

@@ -13,6 +13,7 @@ use rms_model::{
 
 use crate::admit;
 use crate::executable;
+use crate::negotiate;
 use crate::queue::Queue;
 use crate::quota;
 use crate::rights::{check_priority, not_allowed, wrong_state};
@@ -159,6 +160,12 @@ impl Queue<'_> {
         }
         if is_raised && let Some(node) = self.jobs.state().out_of_reach(started) {
             return Err(Refusal::AgentAway { job, node: self.jobs.state().nodes()[&node].name.clone() });
+        }
+        let more = Span::from_millis(wall.as_millis().saturating_sub(started.requested().as_millis()));
+        if is_raised && !negotiate::can_pay_longer(self.jobs.state(), now, job, more) {
+            let hint = "it has nodes that have a price, and its owner's budget does not last for more time: 'rms \
+                        budget' shows what is left";
+            return Err(wrong_state(job, "started", hint));
         }
         let ran = self.jobs.state().time_at_full_speed(job, now);
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }

@@ -352,7 +352,7 @@ typedef struct rms_event {
     int64_t valid_ms;
     // Counts the proposals of both ends.
     uint32_t round;
-    // Counts the changes of the application's nodes, from 1.
+    // RMS_EVENT_READY, RMS_EVENT_NODES: counts the changes of the application's nodes, from 1. 0 in other events.
     uint32_t generation;
     // RMS_EVENT_OVER: RMS_REJECTED, ...
     int32_t ending;

@@ -247,7 +247,7 @@ pub struct Event {
     pub valid_ms: i64,
     /// Counts the proposals of both ends.
     pub round: u32,
-    /// Counts the changes of the application's nodes, from 1.
+    /// RMS_EVENT_READY, RMS_EVENT_NODES: counts the changes of the application's nodes, from 1. 0 in other events.
     pub generation: u32,
     /// RMS_EVENT_OVER: RMS_REJECTED, ...
     pub ending: i32,

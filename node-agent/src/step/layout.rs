@@ -25,7 +25,8 @@ pub enum LayoutError {
     #[error("the step asks for {wanted} nodes, but {there} of job {job} can be used: {nodes}")]
     TooFewNodes { wanted: u32, there: u32, job: u64, nodes: String },
     #[error(
-        "{n_tasks} tasks of {cpus} CPUs need more than the {room} that these nodes have room for: {nodes}{}; --overcommit starts them all the same",
+        "{n_tasks} tasks of {cpus} {} need more than the {room} that these nodes have room for: {nodes}{}; --overcommit starts them all the same",
+        if *cpus == 1 { "CPU" } else { "CPUs" },
         missing(*.n_missing)
     )]
     TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String, n_missing: u32 },

@@ -229,7 +229,8 @@ fn sizes(record: &JobRecord) -> String {
         .collect();
     match (held.iter().min(), held.iter().max()) {
         (Some(fewest), Some(most)) if fewest < most => format!("{fewest}-{most}"),
-        (Some(_), Some(_)) | (None, _) | (_, None) => record.request.n_nodes().to_string(),
+        (Some(held), Some(_)) => held.to_string(),
+        (None, _) | (_, None) => record.request.n_nodes().to_string(),
     }
 }
 

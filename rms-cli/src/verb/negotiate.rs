@@ -214,7 +214,12 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             context.output.show(&granted)?;
             Ok(Exit::OK)
         }
-        AskOutcome::Failed { negotiation, reason, free } => {
+        AskOutcome::Failed { negotiation, reason, short: Some(short), free: _ } => {
+            let kind = negotiations::reason_word(reason);
+            let message = format!("job {job}, negotiation {negotiation}: {}", terms::shortage(short));
+            Err(Failure::new(kind, message).hint("'rms budget' shows what its owner has spent, and what is reserved"))
+        }
+        AskOutcome::Failed { negotiation, reason, free, short: None } => {
             let kind = negotiations::reason_word(reason);
             let free = free.map(|n_free| format!(" ({n_free} free)")).unwrap_or_default();
             let broken = broken_term(&client, job, negotiation).await;

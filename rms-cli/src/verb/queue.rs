@@ -206,7 +206,7 @@ impl QueueAnswer {
                 line.n_tasks.to_string(),
                 stamp::brief(line.request.wall),
                 start,
-                line.until.map_or_else(|| "-".to_owned(), &time),
+                stages::end(line).map_or_else(|| "-".to_owned(), &time),
                 self.place(line, open.get(&line.job).map(Vec::as_slice).unwrap_or_default(), now),
             ]);
         }

@@ -196,9 +196,10 @@ impl ShowAnswer {
             None => fields.add("starts about", time(line.estimate)),
         }
         if line.until.is_some() {
-            let is_over = line.state == JobState::Started && line.until.is_some_and(|until| until <= now);
+            let until = stages::end(line);
+            let is_over = line.state == JobState::Started && until.is_some_and(|until| until <= now);
             let over = if is_over { " (over: it is being ended)" } else { "" };
-            fields.add("until", time(line.until) + over);
+            fields.add("until", time(until) + over);
         }
         fields.add("run", line.run.to_string());
         fields.add("directory", plain(&spec.execution.cwd));
@@ -330,13 +331,22 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         (!devices.is_empty()).then(|| format!("{devices} on each")),
         (!devices_in_all.is_empty()).then(|| format!("{devices_in_all} in all")),
         (!licences.is_empty()).then(|| format!("licences {licences}")),
-        (*tasks_per_node > 0).then(|| format!("at most {tasks_per_node} tasks on each")),
+        (*tasks_per_node > 0).then(|| match tasks_per_node {
+            1 => "at most 1 task on each".to_owned(),
+            several => format!("at most {several} tasks on each"),
+        }),
         exclusive.then(|| "exclusive".to_owned()),
         (*packing == Packing::Spread).then(|| "spread".to_owned()),
         (*one_thread_a_core && !is_slice).then(|| "one thread of each core".to_owned()),
         share.then(|| "shares CPUs".to_owned()),
-        (*min_cpus_per_node > 0).then(|| format!("at least {min_cpus_per_node} CPUs on each while it does")),
-        (*cores_per_package > 0).then(|| format!("at least {cores_per_package} cores of each package")),
+        (*min_cpus_per_node > 0).then(|| match min_cpus_per_node {
+            1 => "at least 1 CPU on each while it does".to_owned(),
+            several => format!("at least {several} CPUs on each while it does"),
+        }),
+        (*cores_per_package > 0).then(|| match cores_per_package {
+            1 => "at least 1 core of each package".to_owned(),
+            several => format!("at least {several} cores of each package"),
+        }),
         contiguous.then(|| "contiguous".to_owned()),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")

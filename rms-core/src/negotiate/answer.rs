@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 
 use negotiation::{
-    Action, Direction, Ending, Item, ItemStatus, Message, NegotiationId, Price, Quantity, Reason, Resource, SetRule,
-    Statement, Template,
+    Action, Direction, Ending, Item, ItemStatus, Message, NegotiationId, Price, Quantity, Reason, Resource, Rules,
+    SetRule, Statement, Template,
 };
+use rms_api::negotiate::Ask;
 use rms_model::{ClusterId, JobId, NodeId, Sizes, Span, Time};
 
 use super::Negotiations;
+use super::ask::MIN_WAIT;
 use crate::plan;
 use crate::state::negotiations::{Asking, Negotiation};
 use crate::step::Step;
@@ -26,7 +28,7 @@ struct Offer {
 pub(super) struct Granted {
     pub(super) nodes: Vec<NodeId>,
     /// The same nodes by cluster, at the price that is asked for them.
-    items: Vec<Item>,
+    pub(super) items: Vec<Item>,
     /// How much longer the application will keep its nodes, and all that is granted.
     pub(super) longer: Span,
 }
@@ -224,7 +226,7 @@ impl Negotiations<'_> {
             }
             Resource::Licences(..) => self.grant_licences(now, job, item, given.longer),
             Resource::Time => {
-                let grant = self.grant_time(now, job, item);
+                let grant = self.grant_time(now, (job, id), item, given);
                 if let Availability::Now(Quantity(millis)) = grant {
                     given.longer = Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
                 }
@@ -241,7 +243,7 @@ impl Negotiations<'_> {
         (cluster, item): (ClusterId, &Item),
         given: &mut Granted,
     ) -> Availability {
-        let (most, bound) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &given.items);
+        let (most, bound) = self.most_more_nodes(now, job, id, (cluster, item), given);
         let most = item.quantity.0.min(most);
         if item.greatest(negotiation::Direction::Grow, Quantity(most)).is_none() {
             return Availability::Never(bound);
@@ -278,8 +280,15 @@ impl Negotiations<'_> {
         (can_be_had.by_ref().count() == names.len()).then(|| names.iter().copied().collect())
     }
 
-    /// Grants more wall time, within the maximum and without delaying any waiting job.
-    fn grant_time(&mut self, now: Time, job: JobId, item: &Item) -> Availability {
+    /// Grants more wall time, within the maximum, without delaying any waiting job, and as far as the user can pay for
+    /// the priced nodes that are kept longer.
+    fn grant_time(
+        &mut self,
+        now: Time,
+        (job, id): (JobId, NegotiationId),
+        item: &Item,
+        given: &Granted,
+    ) -> Availability {
         let Some(started) = self.context.state().jobs()[&job].started() else {
             return Availability::Never(Reason::Stopping);
         };
@@ -292,6 +301,10 @@ impl Negotiations<'_> {
         let most = item.quantity.0.min(u64::try_from(left).unwrap_or(0));
         let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(most)) else {
             return Availability::Never(Reason::Policy);
+        };
+        let payable = self.payable_extension(now, (job, id), most.0, given);
+        let Some(most) = item.greatest(negotiation::Direction::Grow, Quantity(payable)) else {
+            return Availability::Never(Reason::Price);
         };
         let some = self.longest_extension(now, job, most.0);
         let Some(quantity) = item.greatest(negotiation::Direction::Grow, Quantity(some)) else {
@@ -317,10 +330,38 @@ impl Negotiations<'_> {
         let Some(proposal) = negotiation.dialogue.proposal() else { return };
         let round = negotiation.dialogue.round();
         let statement = match &negotiation.asking {
-            Some(asking) => answer_for_asker(asking, proposal, round),
+            Some(asking) => self.answer_for_asker(asking, proposal, round),
             None => self.answer_by_limits(job, proposal, round),
         };
         self.say_as_proxy(now, step, job, id, statement);
+    }
+
+    /// Answers a counter of the server for the caller that asked.
+    fn answer_for_asker(&self, Asking { ask, .. }: &Asking, proposal: &Template, round: u16) -> Statement {
+        let withdrawn = |reason| Statement::End { ending: Ending::Withdrawn, reason };
+        let [item] = proposal.items() else { return withdrawn(Reason::Declined) };
+        let is_enough =
+            item.is_live() && item.quantity.0 >= ask.least && is_of_use(item, proposal.direction(), &ask.sizes);
+        let is_fair = match proposal.direction() {
+            Direction::Grow => item.terms.price <= ask.price,
+            Direction::Shrink => item.terms.price >= ask.price,
+        };
+        match (is_enough, is_fair) {
+            (true, true) => Statement::Accept { round },
+            (true, false) => self.bid_again(ask, item, proposal, round).unwrap_or_else(|| withdrawn(Reason::Price)),
+            (false, _) => withdrawn(Reason::NoResources),
+        }
+    }
+
+    /// Returns the same bid once more, if the server will come down to it.
+    fn bid_again(&self, ask: &Ask, item: &Item, proposal: &Template, round: u16) -> Option<Statement> {
+        let Resource::Nodes(cluster) = item.resource else { return None };
+        let is_growth = proposal.direction() == Direction::Grow;
+        let is_in_reach = is_growth && ask.price >= self.floor_price(cluster) && round < Rules::default().max_rounds;
+        let mut bid = item.clone();
+        bid.terms.price = ask.price;
+        let template = is_in_reach.then(|| proposal.with_items(vec![bid]).ok())??;
+        Some(Statement::Propose { round: round + 1, template, valid_for: MIN_WAIT })
     }
 
     /// Answers, for an application that only has limits, an offer or a request to shrink.
@@ -407,22 +448,6 @@ fn offered(asked: &Item, quantity: Quantity) -> Item {
         item.terms.most = asked.terms.most.max(quantity);
     }
     item
-}
-
-/// Answers a counter of the server for the caller that asked.
-fn answer_for_asker(Asking { ask, .. }: &Asking, proposal: &Template, round: u16) -> Statement {
-    let withdrawn = |reason| Statement::End { ending: Ending::Withdrawn, reason };
-    let [item] = proposal.items() else { return withdrawn(Reason::Declined) };
-    let is_enough = item.is_live() && item.quantity.0 >= ask.least && is_of_use(item, proposal.direction(), &ask.sizes);
-    let is_fair = match proposal.direction() {
-        Direction::Grow => item.terms.price <= ask.price,
-        Direction::Shrink => item.terms.price >= ask.price,
-    };
-    match (is_enough, is_fair) {
-        (true, true) => Statement::Accept { round },
-        (true, false) => withdrawn(Reason::Price),
-        (false, _) => withdrawn(Reason::NoResources),
-    }
 }
 
 fn is_of_use(item: &Item, direction: Direction, sizes: &Sizes) -> bool {

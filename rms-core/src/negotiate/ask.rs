@@ -352,4 +352,4 @@ impl Negotiations<'_> {
 const SHARES: &str = "it lends or borrows CPUs at present (--share), and negotiates about nothing meanwhile; 'rms \
                                  show' tells until when: ask again then, or for more with --wait";
 /// A caller that does not wait is answered at once; the offer stays valid this long for that.
-const MIN_WAIT: Span = Span::from_millis(1);
+pub(super) const MIN_WAIT: Span = Span::from_millis(1);

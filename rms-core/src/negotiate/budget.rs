@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side};
-use rms_api::negotiate::{BudgetLine, Said};
+use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side, Template};
+use rms_api::negotiate::{BudgetLine, Said, Shortage};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
 use super::Negotiations;
+use super::answer::Granted;
+use super::grow::time_of;
 use super::policy::{Account, Pricing, Reply, affordable};
 use crate::state::State;
 use crate::state::job::Job;
@@ -17,6 +19,12 @@ impl Negotiations<'_> {
     pub(super) fn list_price(&self, cluster: ClusterId) -> Price {
         let name = self.context.state().clusters().get(&cluster).map_or("", String::as_str);
         Price(self.context.state().settings().price_in(name))
+    }
+
+    /// Returns the least for which the server gives a node of a cluster for an hour.
+    pub(super) fn floor_price(&self, cluster: ClusterId) -> Price {
+        let floor = self.context.state().settings().price_floor;
+        Pricing::new(self.list_price(cluster).0, floor, Side::Application, &Rules::default()).floor()
     }
 
     /// Returns what the server asks for a node and hour in reply to a bid: no more than the bid if that is enough.
@@ -45,15 +53,17 @@ impl Negotiations<'_> {
         now: Time,
         job: JobId,
         id: NegotiationId,
-        (cluster, bid): (ClusterId, Price),
-        given: &[Item],
+        (cluster, item): (ClusterId, &Item),
+        given: &Granted,
     ) -> (u64, Reason) {
         let held = self.negotiation(job, id).map_or(0, |negotiation| negotiation.held.len() as u64);
-        let n_given: u64 = given.iter().map(|item| item.quantity.0).sum();
+        let n_given: u64 = given.items.iter().map(|item| item.quantity.0).sum();
         let by_limit = self.may_still_gain(&self.context.state().jobs()[&job].spec.owner.0);
         // Nodes held for this negotiation already count as its user's.
         let by_limit = by_limit.map_or(u64::MAX, |nodes| u64::from(nodes).saturating_add(held).saturating_sub(n_given));
-        let by_budget = self.affordable_nodes(now, job, self.list_price(cluster).max(bid), Some((id, given)));
+        let mut priced = item.clone();
+        priced.terms.price = self.list_price(cluster).max(item.terms.price);
+        let by_budget = self.affordable_nodes(now, job, &priced, Some((id, given)));
         if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
     }
 
@@ -62,25 +72,104 @@ impl Negotiations<'_> {
         let price = self.list_price(cluster);
         // An application without a negotiator has not agreed to pay.
         let may_pay = price == Price(0) || self.negotiates_prices(job);
-        if may_pay { self.affordable_nodes(now, job, price, None) } else { 0 }
+        let mut item = Item::up_to(Resource::Nodes(cluster), 0, 1);
+        item.terms.price = price;
+        if may_pay { self.affordable_nodes(now, job, &item, None) } else { 0 }
     }
 
-    /// Returns for how many more nodes the user can pay until the application ends. The negotiation about them counts
-    /// with what it is given already, not with what was promised before.
-    fn affordable_nodes(&self, now: Time, job: JobId, price: Price, own: Option<(NegotiationId, &[Item])>) -> u64 {
-        let entry = &self.context.state().jobs()[&job];
-        let user = entry.spec.owner.0.as_str();
-        let Some(budget) = self.context.state().settings().budget_of(user).filter(|_| price > Price(0)) else {
-            return u64::MAX;
-        };
-        let Some(started) = entry.started() else { return 0 };
-        let until = started.at + started.request.wall;
-        let mut account = account(self.context.state(), now, user, own.map(|(id, _)| (job, id)));
-        let given = own.into_iter().flat_map(|(_, given)| given).map(|item| cost_of(item, until.since(now)));
-        account.reserved = given.fold(account.reserved, u64::saturating_add);
-        let left = account.left(Some(budget));
-        affordable(left, price, until.since(now)).map_or(u64::MAX, u64::from)
+    /// Returns for how many more nodes the user can pay at the terms of an item: for its time, or until the application
+    /// ends. The negotiation about them counts with what it is given already, not with what was promised before.
+    fn affordable_nodes(&self, now: Time, job: JobId, item: &Item, own: Option<(NegotiationId, &Granted)>) -> u64 {
+        let price = item.terms.price;
+        let Some(budget) = self.budget_of_owner(job).filter(|_| price > Price(0)) else { return u64::MAX };
+        let owner = self.context.state().jobs()[&job].spec.owner.0.as_str();
+        let but = own.map(|(id, _)| (job, id));
+        let longer = own.map_or(Span::ZERO, |(_, given)| given.longer);
+        let mut account = account(self.context.state(), now, owner, but);
+        account.reserved = account.reserved.saturating_add(self.cost_of_longer(now, job, own, longer));
+        let Some(until) = self.end_if_longer(job, own.map(|(id, _)| id), longer) else { return 0 };
+        affordable(account.left(Some(budget)), price, time_held(item, now, until)).map_or(u64::MAX, u64::from)
     }
+
+    /// Returns by how many of the asked milliseconds the user can pay to keep the priced nodes of the application
+    /// longer, and those that the negotiation gives it.
+    pub(super) fn payable_extension(
+        &self,
+        now: Time,
+        (job, id): (JobId, NegotiationId),
+        asked: u64,
+        given: &Granted,
+    ) -> u64 {
+        let Some(budget) = self.budget_of_owner(job) else { return asked };
+        let owner = self.context.state().jobs()[&job].spec.owner.0.as_str();
+        let left = account(self.context.state(), now, owner, Some((job, id))).left(Some(budget)).unwrap_or(0);
+        let cost = |millis: u64| self.cost_of_longer(now, job, Some((id, given)), millis_span(millis));
+        // A user who has spent too much may still have what costs no more than it does.
+        let left = left.max(cost(0));
+        if cost(asked) <= left {
+            return asked;
+        }
+        let (mut payable, mut too_much) = (0, asked);
+        while payable + 1 < too_much {
+            let middle = payable.midpoint(too_much);
+            match cost(middle) <= left {
+                true => payable = middle,
+                false => too_much = middle,
+            }
+        }
+        payable
+    }
+
+    /// Returns what a running job costs more if it runs `longer`, for the nodes that it has or is promised, and all of
+    /// what a negotiation gives it.
+    fn cost_of_longer(&self, now: Time, job: JobId, own: Option<(NegotiationId, &Granted)>, longer: Span) -> u64 {
+        let entry = &self.context.state().jobs()[&job];
+        let but = own.map(|(id, _)| id);
+        let more = due(entry, now, longer, but).saturating_sub(due(entry, now, Span::ZERO, but));
+        let until = self.end_if_longer(job, but, longer).unwrap_or(now);
+        let given = own.into_iter().flat_map(|(_, given)| &given.items).map(|item| cost_of(item, now, until));
+        given.fold(more, u64::saturating_add)
+    }
+
+    fn end_if_longer(&self, job: JobId, but: Option<NegotiationId>, longer: Span) -> Option<Time> {
+        Some(promised_end(&self.context.state().jobs()[&job], but)? + longer)
+    }
+
+    fn budget_of_owner(&self, job: JobId) -> Option<u64> {
+        let state = self.context.state();
+        state.settings().budget_of(&state.jobs()[&job].spec.owner.0)
+    }
+
+    /// Returns what a proposal to grow costs at least, and what is left of the owner's budget for it, if that is too
+    /// little.
+    pub(super) fn shortage(&self, now: Time, job: JobId, negotiation: &Negotiation) -> Option<Shortage> {
+        let budget = self.budget_of_owner(job)?;
+        let proposal = negotiation.dialogue.proposal().filter(|proposal| proposal.direction() == Direction::Grow)?;
+        let mut given = Granted::default();
+        let mut least = proposal.items().to_vec();
+        for item in &mut least {
+            item.quantity = item.terms.least;
+            if let Resource::Nodes(cluster) = item.resource {
+                item.terms.price = self.list_price(cluster).max(item.terms.price);
+            }
+        }
+        given.longer = time_of(&least);
+        given.items = least;
+        let owner = self.context.state().jobs()[&job].spec.owner.0.as_str();
+        let id = negotiation.id();
+        let left = account(self.context.state(), now, owner, Some((job, id))).left(Some(budget))?;
+        let needed = self.cost_of_longer(now, job, Some((id, &given)), given.longer);
+        (needed > left).then_some(Shortage { needed, left })
+    }
+}
+
+/// Returns whether the owner of a running job can pay for all that it has or is promised if it runs `longer`.
+pub(crate) fn can_pay_longer(state: &State, now: Time, job: JobId, longer: Span) -> bool {
+    let entry = &state.jobs()[&job];
+    let owner = entry.spec.owner.0.as_str();
+    let left = account(state, now, owner, None).left(state.settings().budget_of(owner));
+    let more = due(entry, now, longer, None).saturating_sub(due(entry, now, Span::ZERO, None));
+    left.is_none_or(|left| more <= left)
 }
 
 /// Returns what nodes have cost, user by user: the caller, and for an admin all users who have a budget, pay or have
@@ -108,13 +197,10 @@ pub(crate) fn account(state: &State, now: Time, user: &str, but: Option<(JobId, 
         if entry.spec.owner.0 != user {
             continue;
         }
-        let (Some(negotiations), Some(until)) = (&entry.negotiations, end(entry)) else { continue };
-        let spent = negotiations.spent(now);
-        account.spent = account.spent.saturating_add(spent);
-        account.reserved = account.reserved.saturating_add(negotiations.spent(until.max(now)).saturating_sub(spent));
-        let open = negotiations.open().filter(|negotiation| but != Some((job, negotiation.id())));
-        let promised = open.map(|negotiation| promised_cost(negotiation, until.since(now)));
-        account.reserved = promised.fold(account.reserved, u64::saturating_add);
+        let Some(negotiations) = &entry.negotiations else { continue };
+        account.spent = account.spent.saturating_add(negotiations.spent(now));
+        let but = but.filter(|(own, _)| *own == job).map(|(_, id)| id);
+        account.reserved = account.reserved.saturating_add(due(entry, now, Span::ZERO, but));
     }
     account
 }
@@ -128,27 +214,55 @@ fn n_proposals(negotiation: &Negotiation) -> u16 {
     u16::try_from(by_server.count()).unwrap_or(u16::MAX)
 }
 
-/// Returns when the job ends at the latest.
-fn end(entry: &Job) -> Option<Time> {
-    entry.started().map(|started| started.at + started.request.wall)
+/// Returns the most that may become due if a job runs `longer`: for the nodes that it has, and for those that are
+/// promised to it by other negotiations than `but`.
+fn due(entry: &Job, now: Time, longer: Span, but: Option<NegotiationId>) -> u64 {
+    let (Some(negotiations), Some(until)) = (&entry.negotiations, promised_end(entry, but)) else { return 0 };
+    let until = until + longer;
+    let promised = promised(entry, but).flat_map(promised_items);
+    let promised = promised.map(|item| cost_of(item, now, until));
+    promised.fold(negotiations.due(now, until), u64::saturating_add)
 }
 
-/// Returns the most that a growth can cost that the server has offered or agreed to.
-fn promised_cost(negotiation: &Negotiation, left: Span) -> u64 {
-    if negotiation.direction() == Direction::Shrink {
-        return 0;
-    }
+/// Returns when the job ends at the latest, with the time that is promised to it.
+fn promised_end(entry: &Job, but: Option<NegotiationId>) -> Option<Time> {
+    let started = entry.started()?;
+    // Time that has been handed over is part of the wall time.
+    let coming = promised(entry, but).filter(|negotiation| !negotiation.is_handed_over);
+    let more = coming.map(|negotiation| time_of(negotiation.dialogue.promised().map_or(&[][..], Template::items)));
+    Some(more.fold(started.at + started.request.wall, |end, more| end + more))
+}
+
+/// Returns the open growths of a job that the server has offered or agreed to, but one.
+fn promised(entry: &Job, but: Option<NegotiationId>) -> impl Iterator<Item = &Negotiation> {
+    let open = entry.negotiations.iter().flat_map(|negotiations| negotiations.open());
+    open.filter(move |negotiation| negotiation.direction() == Direction::Grow && Some(negotiation.id()) != but)
+}
+
+fn promised_items(negotiation: &Negotiation) -> impl Iterator<Item = &Item> {
     let items = negotiation.dialogue.promised().into_iter().flat_map(|template| template.items());
-    let costs = items.filter(|item| item.is_live()).map(|item| cost_of(item, left));
-    costs.fold(0, u64::saturating_add)
+    items.filter(|item| item.is_live())
 }
 
-/// Returns what an item costs if the application runs for `left` longer.
-fn cost_of(item: &Item, left: Span) -> u64 {
-    let held = item.terms.duration.map_or(left, |duration| duration.min(left));
+/// Returns what an item costs at most if the application ends at `until`.
+fn cost_of(item: &Item, now: Time, until: Time) -> u64 {
     match item.resource {
-        Resource::Nodes(_) => item.terms.price.cost(u32::try_from(item.quantity.0).unwrap_or(u32::MAX), held),
+        Resource::Nodes(_) => {
+            let nodes = u32::try_from(item.quantity.0).unwrap_or(u32::MAX);
+            item.terms.price.cost(nodes, time_held(item, now, until))
+        }
         Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => 0,
         Resource::Licences(..) | Resource::Time => 0,
     }
+}
+
+/// Returns how long an application that ends at `until` has what it gets now by an item.
+fn time_held(item: &Item, now: Time, until: Time) -> Span {
+    let after = item.terms.duration.map(|duration| now + duration);
+    let back = after.into_iter().chain(item.terms.give_back_by).fold(until, Time::min);
+    back.since(now)
+}
+
+fn millis_span(millis: u64) -> Span {
+    Span::from_millis(i64::try_from(millis).unwrap_or(i64::MAX)).min(Span::MAX_WALL)
 }

@@ -87,14 +87,14 @@ impl Negotiations<'_> {
             self.roll_back_parts(now, step, job, id);
             self.roll_back_time(now, step, job, id);
         }
-        self.answer_ask(step, job, id);
+        self.answer_ask(now, step, job, id);
         // Review what waited for this end, such as a loan that was called by it.
         self.context.review_later(job);
         self.context.passes.wanted = true;
     }
 
     /// Answers the caller that asked for this negotiation.
-    fn answer_ask(&mut self, step: &mut Step, job: JobId, id: NegotiationId) {
+    fn answer_ask(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
         let Some(ticket) = self.negotiators.tickets.remove(&(job, id)) else { return };
         let Some(negotiation) = self.negotiation(job, id) else { return };
         let outcome = match negotiation.phase() {
@@ -115,7 +115,9 @@ impl Negotiations<'_> {
             | Phase::Failing
             | Phase::Ended(_) => {
                 let reason = negotiation.dialogue.reason().unwrap_or(Reason::Stopping);
-                AskOutcome::Failed { negotiation: id, reason, free: self.too_few(job, negotiation, reason) }
+                let free = self.too_few(job, negotiation, reason);
+                let short = self.shortage(now, job, negotiation).filter(|_| reason == Reason::Price);
+                AskOutcome::Failed { negotiation: id, reason, free, short }
             }
         };
         step.order(Effect::Answer { ticket, answer: Ok(Answer::Negotiated(outcome)) });

@@ -7,6 +7,7 @@ use negotiation::{Direction, Item, NegotiationId, Phase, Quantity, Reason, Resou
 use rms_model::{ClusterId, JobId, JobSpec, NodeAdmin, NodeId, Policy, Request, ShrinkRule, Span, Time};
 
 use super::Negotiations;
+use super::answer::Granted;
 use super::open::Resizable;
 use super::open::ShrinkRequest;
 use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
@@ -393,7 +394,7 @@ impl Negotiations<'_> {
             donors: self.resizable(now, cluster, Direction::Shrink),
             n_coming: self.n_coming(cluster),
         });
-        let (payable, _) = self.most_more_nodes(now, job, id, (cluster, item.terms.price), &[]);
+        let (payable, _) = self.most_more_nodes(now, job, id, (cluster, item), &Granted::default());
         let n_here = self.grantable(job, id, cluster, item.quantity.0 as usize).len() as u64 + supply.n_coming;
         let others: Vec<Candidate<'_>> =
             supply.donors.iter().filter(|donor| donor.job != job).map(Resizable::as_candidate).collect();

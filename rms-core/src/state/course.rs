@@ -128,6 +128,9 @@ pub struct Evolved {
     pub started_with: u32,
     /// The nodes that it really held in earlier stages.
     pub past: Vec<Stage>,
+    /// When it really had the nodes of its current stage, if that was later than planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_since: Option<Time>,
     /// Counts the changes of its nodes, from 1.
     pub generation: u32,
     /// The number of the next task; numbers are never reused.
@@ -223,6 +226,7 @@ impl Evolved {
             started_with: course.current().nodes,
             course,
             past: Vec::new(),
+            late_since: None,
             generation: 1,
             next_task: 0,
             places: BTreeMap::new(),
@@ -267,10 +271,20 @@ impl Evolved {
     /// Records what the ending stage held. The history has no room for more stages than a profile.
     pub fn record_stage(&mut self, until: Time) {
         let current = self.course.current();
-        let span = until.since(current.start);
+        let span = until.since(self.late_since.take().unwrap_or(current.start));
         if span > Span::ZERO && self.past.len() <= rms_model::evolution::MAX_STAGES {
             self.past.push(Stage { nodes: current.nodes, span });
         }
+    }
+
+    /// Replaces the course by that of the next stage, which begins `at` by the clock and perhaps earlier by the plan: an
+    /// application that is late to choose the nodes that it frees has them until then.
+    pub(super) fn enter_stage(&mut self, at: Time, course: &Course) {
+        let planned = course.current().start;
+        let is_late = at.since(planned) > PUNCTUAL;
+        self.record_stage(if is_late { at } else { planned });
+        self.late_since = is_late.then_some(at);
+        self.course = course.clone();
     }
 
     /// Returns the nodes that it held until `ended`, stage by stage.
@@ -282,3 +296,6 @@ impl Evolved {
         Evolution::new(whole.past).ok()
     }
 }
+
+/// The server is later than this for a timer only if it had to wait.
+const PUNCTUAL: Span = Span::from_secs(1);

@@ -79,8 +79,7 @@ impl State {
             let of_first = started.nodes.first().and_then(|node| evolved.places.get(node)?.n_tasks).unwrap_or(0);
             // An application that was asked to leave already knows the nodes without these.
             let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
-            evolved.record_stage(course.current().start);
-            evolved.course = course.clone();
+            evolved.enter_stage(at, course);
             if !is_known {
                 evolved.generation += 1;
             }

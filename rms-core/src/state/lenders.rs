@@ -106,9 +106,12 @@ impl State {
             .evolved()
             .filter_map(|(job, entry, _)| Some((job, Cow::Owned(Lender::of(entry, &self.nodes, &self.index.shared)?))));
         let is_settled = |job: &JobId| {
-            let negotiations = self.jobs.get(job).and_then(|entry| entry.negotiations.as_ref());
-            // Nodes that it has for a limited time are taken back then, whatever runs on them.
-            negotiations.is_none_or(|all| all.loans.is_empty() && all.open().next().is_none())
+            let Some(entry) = self.jobs.get(job) else { return true };
+            let Some(all) = &entry.negotiations else { return true };
+            // Nodes that it has for a limited time are taken back then, whatever runs on them. Those that it pays for
+            // may cost more than its user has if it runs longer because it lends.
+            let has_budget = self.settings.budget_of(&entry.spec.owner.0).is_some();
+            all.loans.is_empty() && all.open().next().is_none() && (all.charges.is_empty() || !has_budget)
         };
         fixed.chain(changed).filter(move |(job, _)| is_settled(job))
     }

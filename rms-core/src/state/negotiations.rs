@@ -91,7 +91,8 @@ pub struct Charge {
     /// The price for a node and hour.
     pub price: Price,
     pub since: Time,
-    /// Absent: until the application ends.
+    /// When the nodes are to be given back; absent: not before the application ends. They cost until they are given
+    /// back, however late.
     pub until: Option<Time>,
 }
 
@@ -167,8 +168,17 @@ impl JobNegotiations {
         running.fold(self.settled, u64::saturating_add)
     }
 
-    /// Ends the charges of nodes that leave the application: in each cluster, the nodes that came last are given back
-    /// first. Nodes of a growth that failed were never paid for.
+    /// Returns what the job's nodes cost from `now` on if it ends at `end` and gives back in time.
+    pub(crate) fn due(&self, now: Time, end: Time) -> u64 {
+        let due = self.charges.iter().map(|charge| {
+            let until = charge.until.map_or(end, |until| until.min(end)).max(now);
+            charge.cost(charge.nodes, until).saturating_sub(charge.cost(charge.nodes, now))
+        });
+        due.fold(0, u64::saturating_add)
+    }
+
+    /// Ends the charges of nodes that leave the application: in each cluster, nodes that are overdue are given back
+    /// first, then those that came last. Nodes of a growth that failed were never paid for.
     pub(crate) fn give_back(&mut self, at: Time, nodes: &[(NodeId, ClusterId)]) {
         let was_paid = |node: &NodeId| {
             let mut came = self.all.iter().rev().filter(|negotiation| {
@@ -181,7 +191,10 @@ impl JobNegotiations {
         for (_, cluster) in nodes.iter().filter(|(node, _)| was_paid(node)) {
             *left.entry(*cluster).or_default() += 1;
         }
-        for charge in self.charges.iter_mut().rev().filter(|charge| charge.direction == Direction::Grow) {
+        let gained = self.charges.iter_mut().filter(|charge| charge.direction == Direction::Grow);
+        let is_overdue = |charge: &&mut Charge| charge.until.is_some_and(|until| until <= at);
+        let (overdue, others): (Vec<_>, Vec<_>) = gained.partition(is_overdue);
+        for charge in overdue.into_iter().chain(others.into_iter().rev()) {
             let Some(left) = left.get_mut(&charge.cluster) else { continue };
             let n_back = charge.nodes.min(*left);
             self.settled = self.settled.saturating_add(charge.cost(n_back, at));
@@ -252,10 +265,7 @@ impl Charge {
     /// Returns the cost of `nodes` of its nodes until `at`; giving nodes back earns nothing.
     fn cost(&self, nodes: u64, at: Time) -> u64 {
         match self.direction {
-            Direction::Grow => {
-                let until = self.until.map_or(at, |until| until.min(at));
-                self.price.cost(u32::try_from(nodes).unwrap_or(u32::MAX), until.since(self.since))
-            }
+            Direction::Grow => self.price.cost(u32::try_from(nodes).unwrap_or(u32::MAX), at.since(self.since)),
             Direction::Shrink => 0,
         }
     }

@@ -379,3 +379,21 @@ fn what_no_cluster_has_nodes_for_is_refused_by_its_stage() {
         assert!(submit(&mut world, "0x1h,4x1h", None).is_some_and(|text| text.contains("at least one node")));
     }
 }
+
+/// The plan is kept, so that nobody else is late; the history has what was held.
+#[test]
+fn nodes_that_are_chosen_late_count_as_held_until_then() {
+    let mut world = World::new();
+    world.nodes(2);
+    world.set("release_grace", "5s");
+    let job = world.evolving("2x4s,1x6s", ExpandLimit::NONE);
+    world.until(8);
+    assert_eq!(world.held(job), [1, 2], "it may still choose");
+    world.until(9);
+    assert_eq!(world.held(job), [1]);
+    assert_eq!(world.starts(job), [Some(4)], "the smaller stage ends as planned");
+    let started = world.rms.state().jobs()[&job].started().expect("it runs");
+    let evolved = started.evolved.as_ref().expect("it has stages");
+    let held = evolved.history(world.now + Span::from_secs(1)).map(|held| held.to_string());
+    assert_eq!(held.as_deref(), Some("2x9s,1x1s"));
+}

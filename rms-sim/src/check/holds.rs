@@ -20,7 +20,7 @@ pub(crate) fn held_is_promised(state: &State) -> Result<(), Violation> {
         };
         let mine = entry.nodes().iter().chain(&entry.leaving()).copied().filter(is_alone).collect::<Vec<_>>();
         let all = entry.negotiations.iter().flat_map(|negotiations| &negotiations.all);
-        let held = all.clone().flat_map(|negotiation| negotiation.held.iter().copied());
+        let held = all.clone().flat_map(|negotiation| negotiation.held.iter().copied()).filter(is_alone);
         for node in mine.into_iter().chain(held) {
             if let Some(other) = holders.insert(node, *job) {
                 return Err(Rule::Holds.broken(format!("node {node} is kept for job {job}, and for job {other}")));

@@ -345,13 +345,23 @@ pub fn outcomes() -> Vec<AskOutcome> {
         generation: 2,
         n_rounds: 3,
     };
-    let failed = |free| AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources, free };
+    let failed = |free| AskOutcome::Failed {
+        negotiation: id(Side::Application, 2),
+        reason: Reason::NoResources,
+        free,
+        short: None,
+    };
     vec![ready, failed(None)]
 }
 
 /// Returns an outcome that was added later, so that the others keep their places.
 pub fn short() -> AskOutcome {
-    AskOutcome::Failed { negotiation: id(Side::Application, 2), reason: Reason::NoResources, free: Some(6) }
+    AskOutcome::Failed {
+        negotiation: id(Side::Application, 2),
+        reason: Reason::NoResources,
+        free: Some(6),
+        short: None,
+    }
 }
 
 /// Returns the calls of clients about sizes.

@@ -46,6 +46,11 @@ impl Pricing {
         self.asked(0)
     }
 
+    /// Returns the lowest price that it agrees to.
+    pub fn floor(&self) -> Price {
+        Price(self.floor)
+    }
+
     /// Returns the reply to a bid after `n_made` proposals of the server. A bid is accepted if it is as much as the
     /// server would ask for next, or all that it can still get.
     pub fn reply(&self, bid: Price, n_made: u16) -> Reply {

@@ -1,7 +1,11 @@
 //! Prices that are negotiated, and budgets that run out.
 
-use negotiation::{Action, Direction, Item, Phase, Price, Reason, Template};
-use rms_api::negotiate::{Ask, AskOutcome, BudgetLine, Said};
+use negotiation::{Action, Direction, Item, Phase, Price, Quantity, Reason, Resource, SetRule, Template};
+use rms_api::Call;
+use rms_api::answer::Answer;
+use rms_api::call::Select;
+use rms_api::call::update::{Changes, WallChange};
+use rms_api::negotiate::{Ask, AskOutcome, Asked, BudgetLine, Said, Shortage};
 use rms_model::{Identity, JobId, Role, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
@@ -212,6 +216,157 @@ fn a_rigid_job_for_which_somebody_asks_pays_and_is_limited_like_any_other() {
         negotiation: scene.lines(job).last().expect("it is there").record.id,
         reason: Reason::Price,
         free: None,
+        short: Some(Shortage { needed: 500, left: 0 }),
     };
     assert_eq!(scene.outcome(ticket), Some(refused));
+}
+
+/// A job of ada's with two nodes for a minute, at one thousandth a second for each gained node, and a budget of 120.
+fn thrifty(scene: &mut Scene) -> JobId {
+    scene.set("price", "3600");
+    scene.set("offer_idle", "never");
+    scene.set("budget@ada", "120");
+    let job = scene.job_of("ada", 2, |submission| submission.shapes[0].wall = Some(Span::from_mins(1)));
+    scene.after(Span::from_secs(1));
+    job
+}
+
+fn grow_for(quantity: u64, duration: Option<Span>) -> Ask {
+    Ask { price: Price(3600), duration, ..nodes(Direction::Grow, quantity, 1) }
+}
+
+fn longer(seconds: u64, least: u64) -> Ask {
+    let (quantity, least) = (seconds * 1000, least * 1000);
+    Ask { what: Asked::Time, quantity, least, ..nodes(Direction::Grow, 1, 1) }
+}
+
+#[test]
+fn a_job_with_priced_nodes_is_extended_only_as_far_as_its_user_can_pay() {
+    let mut scene = Scene::offering(8);
+    let job = thrifty(&mut scene);
+    let ticket = scene.ask(job, longer(30, 30));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })), "it has no priced node");
+    let ticket = scene.ask(job, grow_for(1, None));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 1, .. })));
+    assert_eq!((scene.spent("ada"), scene.reserved("ada")), (0, 89));
+    let ticket = scene.ask(job, longer(60, 60));
+    let Some(AskOutcome::Failed { reason: Reason::Price, short, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    assert_eq!(short, Some(Shortage { needed: 60, left: 31 }));
+    let ticket = scene.ask(job, longer(60, 1));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 31_000, .. })), "as long as it can pay");
+    assert_eq!(scene.reserved("ada"), 120);
+    scene.after(Span::from_mins(3));
+    assert_eq!((scene.spent("ada"), scene.reserved("ada")), (120, 0));
+}
+
+/// One negotiation about both: the nodes are paid for until the later end.
+#[test]
+fn more_time_and_more_nodes_at_once_are_paid_for_together() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "3600");
+    scene.set("offer_idle", "never");
+    scene.set("budget@ada", "8000");
+    let job = scene.paying_job(4);
+    let mut more_nodes = scene.item(job, 2);
+    more_nodes.terms.price = Price(3600);
+    let wall = scene.world.rms.state().jobs()[&job].started().expect("it runs").request.wall;
+    let half = Span::from_mins(30).as_millis() as u64;
+    let mut more_time = Item::up_to(Resource::Time, wall.as_millis() as u64, half);
+    more_time.terms.least = Quantity(half);
+    let id = scene.app_opens_set(job, Direction::Grow, SetRule::All, vec![more_nodes, more_time]);
+    let template = scene.app_sees(job, id).expect("it is answered");
+    assert_eq!(template.n_nodes(), 1, "two cost 10798 in one and a half hours");
+    scene.accepts(job, id);
+    assert_eq!((scene.n_held(job), scene.reserved("ada")), (5, 5399));
+}
+
+#[test]
+fn no_update_makes_a_job_longer_than_its_user_can_pay_what_it_is_promised() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "3600");
+    scene.set("budget@ada", "4000");
+    let job = scene.paying_job(4);
+    let offer = scene.offer_to(job).expect("four are idle");
+    assert_eq!(scene.n_proposed(job, offer), 1);
+    let update = |hours: i64| {
+        let wall = Some(WallChange::To(Span::from_hours(hours)));
+        Call::Update { select: Select::Ids(vec![job]), changes: Box::new(Changes { wall, ..Changes::default() }) }
+    };
+    let n_refused = |answer| match answer {
+        Ok(Answer::Jobs { refused, .. }) => refused.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(n_refused(scene.call(update(2))), 1);
+    scene.set("budget@ada", "8000");
+    assert_eq!(n_refused(scene.call(update(2))), 0, "it can be paid");
+    assert!(scene.reserved("ada") > 7000);
+}
+
+#[test]
+fn a_node_for_a_limited_time_needs_the_money_for_that_time_only() {
+    let mut scene = Scene::offering(8);
+    let job = thrifty(&mut scene);
+    let ticket = scene.ask(job, grow_for(4, Some(Span::from_secs(30))));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 4, .. })));
+    assert_eq!(scene.reserved("ada"), 120);
+    scene.set("budget@ada", "130");
+    let ticket = scene.ask(job, grow_for(1, Some(Span::from_secs(30))));
+    let Some(AskOutcome::Failed { reason: Reason::Price, short, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    assert_eq!(short, Some(Shortage { needed: 30, left: 10 }));
+}
+
+#[test]
+fn who_offers_the_floor_by_command_gets_nodes_at_the_floor() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "1000");
+    scene.set("price_floor", "50");
+    scene.set("offer_idle", "never");
+    let job = scene.job_of("ada", 2, |_| {});
+    scene.after(Span::from_secs(1));
+    let at = |price| Ask { price: Price(price), ..nodes(Direction::Grow, 2, 1) };
+    let ticket = scene.ask(job, at(499));
+    let Some(AskOutcome::Failed { reason: Reason::Price, short: None, .. }) = scene.outcome(ticket) else {
+        panic!("{:?}", scene.outcome(ticket));
+    };
+    let ticket = scene.ask(job, at(500));
+    assert!(
+        matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 2, .. })),
+        "{:?}",
+        scene.outcome(ticket)
+    );
+    scene.after(Span::from_mins(30));
+    assert_eq!(scene.spent("ada"), 500, "two nodes at half the price for half an hour");
+    scene.is_durable();
+}
+
+/// Nodes that come last leave first, but for those that are overdue.
+#[test]
+fn a_node_that_is_kept_longer_than_agreed_is_paid_for_until_it_is_given_back() {
+    let mut scene = Scene::offering(8);
+    scene.set("price", "3600");
+    scene.set("offer_idle", "never");
+    let job = scene.paying_job(4);
+    let mut lent = scene.item(job, 1);
+    lent.terms.price = Price(3600);
+    lent.terms.duration = Some(Span::from_secs(30));
+    scene.app_opens(job, Direction::Grow, lent);
+    let mut kept = scene.item(job, 1);
+    kept.terms.price = Price(7200);
+    scene.app_opens(job, Direction::Grow, kept);
+    assert_eq!(scene.n_held(job), 6);
+    scene.after(Span::from_secs(50));
+    assert_eq!(scene.spent("ada"), 50 + 100, "the first one is overdue");
+    let wish = scene.wish_to(job).expect("it is asked back");
+    scene.accepts(job, wish);
+    let node = rms_model::NodeId(*scene.held(job).last().expect("it has some"));
+    scene.app_acts(job, wish, Action::Commit([node].into()));
+    assert_eq!(scene.n_held(job), 5);
+    let spent = scene.spent("ada");
+    scene.after(Span::from_secs(50));
+    assert_eq!(scene.spent("ada"), spent + 100, "only the one that it keeps costs");
+    scene.is_durable();
 }
