@@ -76,13 +76,13 @@ pub enum AskOutcome {
         free: Option<u32>,
         /// If the budget of the job's owner is too small.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        short: Option<Shortage>,
+        short: Option<BudgetShortage>,
     },
 }
 
 /// What a change costs at least, and what is left of the budget for it, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shortage {
+pub struct BudgetShortage {
     pub needed: u64,
     pub left: u64,
 }

@@ -3,7 +3,7 @@
 
 use launcher_sdk::Client;
 use negotiation::{Direction, Item, Phase, Price, Reason, Resource, Side, Sizes, Template};
-use rms_api::negotiate::{NegotiationRecord, Said, Shortage};
+use rms_api::negotiate::{BudgetShortage, NegotiationRecord, Said};
 use rms_model::{ClusterId, Settings, Span};
 
 use crate::names::ClusterNames;
@@ -228,7 +228,7 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
 }
 
 /// Returns why a user cannot pay for a change.
-pub fn shortage(Shortage { needed, left }: Shortage) -> String {
+pub fn shortage(BudgetShortage { needed, left }: BudgetShortage) -> String {
     format!(
         "its owner's budget is too small: this costs {} at least, and {} is left",
         price(Price(needed)),
@@ -344,7 +344,7 @@ mod tests {
             Some("nodes: 3 more proposed; the budget of bob does not last for it: 'rms budget' shows what is left")
         );
         assert_eq!(
-            shortage(Shortage { needed: 60, left: 31 }),
+            shortage(BudgetShortage { needed: 60, left: 31 }),
             "its owner's budget is too small: this costs 0.06 at least, and 0.031 is left"
         );
         let longer = Item { resource: Resource::Time, quantity: Quantity(1_800_000), ..item(Direction::Grow, 1) };

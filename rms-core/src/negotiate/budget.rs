@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side, Template};
-use rms_api::negotiate::{BudgetLine, Said, Shortage};
+use rms_api::negotiate::{BudgetLine, BudgetShortage, Said};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
 use super::Negotiations;
@@ -142,7 +142,7 @@ impl Negotiations<'_> {
 
     /// Returns what a proposal to grow costs at least, and what is left of the owner's budget for it, if that is too
     /// little.
-    pub(super) fn shortage(&self, now: Time, job: JobId, negotiation: &Negotiation) -> Option<Shortage> {
+    pub(super) fn shortage(&self, now: Time, job: JobId, negotiation: &Negotiation) -> Option<BudgetShortage> {
         let budget = self.budget_of_owner(job)?;
         let proposal = negotiation.dialogue.proposal().filter(|proposal| proposal.direction() == Direction::Grow)?;
         let mut given = Granted::default();
@@ -159,7 +159,7 @@ impl Negotiations<'_> {
         let id = negotiation.id();
         let left = account(self.context.state(), now, owner, Some((job, id))).left(Some(budget))?;
         let needed = self.cost_of_longer(now, job, Some((id, &given)), given.longer);
-        (needed > left).then_some(Shortage { needed, left })
+        (needed > left).then_some(BudgetShortage { needed, left })
     }
 }
 

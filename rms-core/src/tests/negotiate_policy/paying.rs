@@ -5,7 +5,7 @@ use rms_api::Call;
 use rms_api::answer::Answer;
 use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
-use rms_api::negotiate::{Ask, AskOutcome, Asked, BudgetLine, Said, Shortage};
+use rms_api::negotiate::{Ask, AskOutcome, Asked, BudgetLine, BudgetShortage, Said};
 use rms_model::{Identity, JobId, Role, Sizes, Span};
 
 use super::{Scene, hour, speaking, told};
@@ -216,7 +216,7 @@ fn a_rigid_job_for_which_somebody_asks_pays_and_is_limited_like_any_other() {
         negotiation: scene.lines(job).last().expect("it is there").record.id,
         reason: Reason::Price,
         free: None,
-        short: Some(Shortage { needed: 500, left: 0 }),
+        short: Some(BudgetShortage { needed: 500, left: 0 }),
     };
     assert_eq!(scene.outcome(ticket), Some(refused));
 }
@@ -253,7 +253,7 @@ fn a_job_with_priced_nodes_is_extended_only_as_far_as_its_user_can_pay() {
     let Some(AskOutcome::Failed { reason: Reason::Price, short, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
-    assert_eq!(short, Some(Shortage { needed: 60, left: 31 }));
+    assert_eq!(short, Some(BudgetShortage { needed: 60, left: 31 }));
     let ticket = scene.ask(job, longer(60, 1));
     assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { quantity: 31_000, .. })), "as long as it can pay");
     assert_eq!(scene.reserved("ada"), 120);
@@ -316,7 +316,7 @@ fn a_node_for_a_limited_time_needs_the_money_for_that_time_only() {
     let Some(AskOutcome::Failed { reason: Reason::Price, short, .. }) = scene.outcome(ticket) else {
         panic!("{:?}", scene.outcome(ticket));
     };
-    assert_eq!(short, Some(Shortage { needed: 30, left: 10 }));
+    assert_eq!(short, Some(BudgetShortage { needed: 30, left: 10 }));
 }
 
 #[test]
