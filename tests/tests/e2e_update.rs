@@ -49,7 +49,8 @@ fn limits_a_profile_and_the_environment_are_changed_while_a_job_waits() {
     let id = job.to_string();
     let refused = deployment.rms(&["update", &id, "export=ALL,LEVEL=2", "profile=1x1m,3x1m"]).fails(1);
     assert!(refused.stderr.contains("2 in cluster a"), "what would be possible: {refused:?}");
-    deployment.rms(&["update", &id, "malleable=2-8"]).fails(2);
+    let refused = deployment.rms(&["update", &id, "malleable=2-8"]).fails(1);
+    assert!(refused.stderr.contains("must learn that its nodes have changed"), "{refused:?}");
     deployment.rms(&["update", &id, "malleable=1-2", "on-resize=signal:USR1", "export=ALL,LEVEL=3"]).ok();
     let malleable = field(&shown(&deployment, job), "malleable");
     assert!(malleable.contains("\"most\":2"), "{malleable}");

@@ -265,7 +265,7 @@ mod tests {
             assert!(told.contains(expected), "{told}");
         };
         check(|step| step.nodes = Some((4, 4)), "asks for 4 nodes, but 3 of job 1 can be used: n[1-3]");
-        check(|step| step.tasks = Some(13), "13 tasks of 1 CPUs need more than the 12");
+        check(|step| step.tasks = Some(13), "13 tasks of 1 CPU need more than the 12");
         check(|step| step.cpus_per_task = Some(5), "room");
         check(|step| step.named = vec!["n9".to_owned()], "n9 is not a node of job 1");
         check(|step| step.first_node = 3, "0 of job 1");

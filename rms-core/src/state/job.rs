@@ -343,9 +343,10 @@ impl Started {
         self.at + self.request.wall
     }
 
-    /// Returns whether its wall time is over: its supervisors end it on their own, whatever they are told now.
+    /// Returns whether its wall time is over: its supervisors end it on their own, whatever they are told now. What is
+    /// changed at the very instant is still in time.
     pub(crate) fn is_overdue(&self, now: Time) -> bool {
-        self.until() <= now
+        self.until() < now
     }
 
     /// Returns the number of nodes that it started with.

@@ -137,7 +137,7 @@ fn a_job_whose_wall_time_is_over_gets_no_more_of_anything() {
     scene.attach(job).expect("it may");
     let late = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Nodes(rms_model::ClusterId(0)), 1, 5));
     assert_eq!(scene.app_phase(job, late), Phase::Countered(negotiation::Side::Rms), "two are offered");
-    scene.after(hour());
+    scene.after(hour() + Span::from_millis(1));
     for (change, to) in [("more", WallChange::More(hour())), ("less", WallChange::Less(Span::from_mins(1)))] {
         let refused = update_time(&mut scene, job, to).unwrap_or_default();
         assert!(refused.contains("is over: it is being ended"), "{change}: {refused}");
