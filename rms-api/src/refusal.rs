@@ -132,10 +132,10 @@ pub enum Refusal {
     )]
     SliceLimit { max: usize },
     #[error(
-        "scripts and environments of your jobs would take more than {max} MiB, which is your limit (script_limit; they take {} now): wait until some have ended, or keep large data in files",
-        bytes(*used)
+        "scripts and environments of your jobs would take more than {max} MiB, which is your limit (script_limit; they take less than {} MiB now): wait until some have ended, or keep large data in files",
+        used + 1
     )]
-    /// `used` is in bytes.
+    /// `used` is in MiB, rounded down.
     ScriptLimit { used: u64, max: u32 },
     #[error(
         "you submit faster than your limit of {max} a second (submit_limit; each 4 KiB of script and environment count as one): try again in {wait}"
@@ -273,18 +273,6 @@ pub enum Refusal {
 fn many(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
-
-/// Returns a number of bytes in KiB, from 1 MiB on in MiB.
-fn bytes(count: u64) -> String {
-    match count {
-        0..KIB => format!("{count} bytes"),
-        KIB..MIB => format!("{} KiB", count / KIB),
-        MIB.. => format!("{} MiB", count / MIB),
-    }
-}
-
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
 
 fn among(sizes: &Sizes) -> String {
     if *sizes == Sizes::Any { String::new() } else { format!(", and each size is {}", sizes.kind()) }

@@ -116,7 +116,7 @@ pub(crate) fn check_bytes(
     let used = state.usage_of(&who.name).n_bytes;
     let wanted = used + work_bytes(work) + state.new_environment_bytes(&who.name, environment);
     if wanted > u64::from(max) * MIB {
-        return Err(Refusal::ScriptLimit { used, max });
+        return Err(Refusal::ScriptLimit { used: used / MIB, max });
     }
     Ok(())
 }

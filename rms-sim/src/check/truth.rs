@@ -23,6 +23,8 @@ pub(super) struct Truth {
     with_profile: BTreeSet<JobId>,
     /// When jobs with a course have to end.
     ends: BTreeMap<JobId, Time>,
+    /// When jobs last started.
+    starts: BTreeMap<JobId, Time>,
     /// Jobs whose work is a script.
     scripts: BTreeSet<JobId>,
     /// How launchers use their nodes: at first without the agents.
@@ -116,6 +118,14 @@ impl Truth {
         if let Fact::CourseSet { job, course, .. } | Fact::StageEntered { job, course, .. } = fact {
             self.evolving.insert(*job);
             self.ends.insert(*job, course.end());
+        }
+        if let Fact::JobStarted { job, at, .. } = fact {
+            self.starts.insert(*job, *at);
+        }
+        if let Fact::JobUpdated { job, wall: Some(wall), .. } = fact
+            && let (Some(end), Some(start)) = (self.ends.get_mut(job), self.starts.get(job))
+        {
+            *end = *start + *wall;
         }
         if let Fact::NodeJoined { node, name, .. } = fact {
             self.names.insert(*node, name.clone());
