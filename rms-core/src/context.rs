@@ -11,7 +11,7 @@ use rms_model::{Generation, JobId, NodeId, Policy, Settings, Span, Time};
 
 use crate::depth::Walks;
 use crate::plan::views::Streams;
-use crate::plan::{self, Plan, Scope};
+use crate::plan::{self, KeptPlan, Plan, Scope};
 use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
@@ -56,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) alarms: BTreeMap<JobId, Time>,
     /// When this server was restarted.
     pub(crate) booted: Option<Time>,
+    /// What the last pass has kept for the next one.
+    kept: KeptPlan,
     /// The last full plan; kept until a fact is recorded.
     estimates: Option<Arc<Plan>>,
     /// The plan shown to readers, which may be older.
@@ -94,6 +96,7 @@ impl Context {
             launches: BTreeMap::new(),
             alarms: BTreeMap::new(),
             booted: None,
+            kept: KeptPlan::default(),
             estimates: None,
             published: None,
             streams: Streams::default(),
@@ -137,6 +140,9 @@ impl Context {
         let mut bumped =
             if self.config.tells_anyone { BumpedNodes::Recorded(&mut self.bumped) } else { BumpedNodes::Ignored };
         self.state.apply(&fact, &mut bumped).expect("the core records only what fits its own state");
+        if !KeptPlan::survives(&fact) {
+            self.kept = KeptPlan::default();
+        }
         self.estimates = None;
         if self.published.as_mut().is_some_and(|published| !Arc::make_mut(published).survives(&fact)) {
             self.published = None;
@@ -227,10 +233,18 @@ impl Context {
                     Freed::Nothing | Freed::AsPromised | Freed::Until(_),
                 ) => Scope::Starts,
             };
-            (plan::plan(&self.state, now, scope), Vec::new())
+            let plan = plan::plan_on(&self.state, now, scope, &mut self.kept);
+            #[cfg(test)]
+            crate::tests::assert_same_plan(&self.state, &plan, &plan::plan(&self.state, now, scope));
+            (plan, Vec::new())
         };
         self.passes = Passes { last: Some(now), count: self.passes.count + 1, ..Passes::default() };
         found
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keeps_plan(&self) -> bool {
+        !self.kept.is_empty()
     }
 
     /// Adapts the depth to the duration of the last walk over the queue and its consequences.

@@ -2,7 +2,7 @@
 //! search reads each timeline once, for any number of nodes.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::iter;
 
 use rms_model::{NodeId, Span, Time};
@@ -26,6 +26,14 @@ pub(super) struct Group {
 }
 
 impl Group {
+    fn new(timeline: Timeline, line: &Line) -> Group {
+        let &Line { kind, is_usable, is_open, .. } = line;
+        let mut group =
+            Group { timeline, n_nodes: 0, kind, is_usable, is_open, digest: 0, is_drawn: false, is_vacant: false };
+        group.settle();
+        group
+    }
+
     fn is_like(&self, other: &Group) -> bool {
         let are_one = |one: &Group, other: &Group| {
             one.kind == other.kind && one.is_usable == other.is_usable && one.is_open == other.is_open
@@ -67,6 +75,10 @@ pub(super) struct Timelines {
     /// Nodes on which something was planned, in no order.
     planned: Vec<usize>,
     is_planned: Vec<bool>,
+    /// By node: the number of places that were taken there, less those that were given back.
+    n_taken: Vec<i32>,
+    /// The first step of no timeline ends before that.
+    first_end: Time,
 }
 
 impl Timelines {
@@ -84,6 +96,8 @@ impl Timelines {
             drawn: BTreeMap::new(),
             planned: Vec::new(),
             is_planned: Vec::new(),
+            n_taken: Vec::new(),
+            first_end: Time::NEVER,
         }
     }
 
@@ -124,19 +138,7 @@ impl Timelines {
         let group = match known {
             Some((_, group)) => *group,
             None => {
-                let timeline = draw(line);
-                let mut group = Group {
-                    timeline,
-                    n_nodes: 0,
-                    kind: line.kind,
-                    is_usable: line.is_usable,
-                    is_open: line.is_open,
-                    digest: 0,
-                    is_drawn: false,
-                    is_vacant: false,
-                };
-                group.settle();
-                let group = self.insert(group);
+                let group = self.insert(Group::new(draw(line), line));
                 if let Entry::Vacant(entry) = self.drawn.entry(digest) {
                     entry.insert((idx, group));
                     self.groups[group as usize].is_drawn = true;
@@ -156,7 +158,69 @@ impl Timelines {
             (0..lines.len()).for_each(|idx| {
                 self.draw(idx, lines, &draw);
             });
+            // No node joins a group by its state any more.
+            self.drawn.clear();
+            for (group_idx, group) in (0..).zip(&mut self.groups) {
+                if std::mem::take(&mut group.is_drawn) && group.n_nodes == 0 {
+                    self.emptied.push(group_idx);
+                }
+            }
         }
+    }
+
+    pub(super) fn are_all_drawn(&self) -> bool {
+        self.are_all_drawn
+    }
+
+    /// Prepares for the next pass, which does not look back before `now`, if all nodes are drawn. No start is planned
+    /// after `last`.
+    pub(super) fn advance(&mut self, now: Time, last: Time) {
+        self.planned.clear();
+        self.planned.extend((0..self.n_taken.len()).filter(|idx| self.n_taken[*idx] > 0));
+        self.is_planned = self.n_taken.iter().map(|n_taken| *n_taken > 0).collect();
+        if self.first_end <= now {
+            self.forget_before(now);
+        }
+        if self.scale.is_spent(now) {
+            self.scale = Scale::new(now, self.scale.most_cores());
+            self.scale.reach(last);
+            (0..self.groups.len()).for_each(|group| self.sketch(group));
+        }
+    }
+
+    /// Forgets what is past, and unites groups that differed in that alone.
+    fn forget_before(&mut self, now: Time) {
+        self.first_end = Time::NEVER;
+        let mut united: BTreeMap<u32, u32> = BTreeMap::new();
+        for group_idx in 0..self.groups.len() {
+            if self.groups[group_idx].is_vacant {
+                continue;
+            }
+            if self.groups[group_idx].timeline.first_end() <= now {
+                self.forget(group_idx);
+                self.groups[group_idx].timeline.forget_before(now);
+                let known = self.settle(group_idx);
+                if known != group_idx {
+                    united.insert(group_idx as u32, known as u32);
+                }
+            }
+            self.first_end = self.first_end.min(self.groups[group_idx].timeline.first_end());
+        }
+        if !united.is_empty() {
+            for idx in 0..self.group_of.len() {
+                if let Some(known) = self.group_of[idx].and_then(|group| united.get(&group)) {
+                    self.put(idx, *known as usize);
+                }
+            }
+            self.vacate();
+        }
+    }
+
+    /// Puts these nodes, which are like this one, into the group of this timeline.
+    pub(super) fn redraw(&mut self, nodes: &[usize], line: &Line, timeline: Timeline) {
+        let group = self.insert(Group::new(timeline, line));
+        nodes.iter().for_each(|idx| self.put(*idx, group as usize));
+        self.vacate();
     }
 
     /// Returns the groups of usable nodes by the stretch from `from` on in which a job may first start on them that wants,
@@ -180,17 +244,20 @@ impl Timelines {
         by_stretch
     }
 
-    /// Returns these groups in the order of their stretches, without the nodes with these indices.
+    /// Counts these nodes by group.
+    pub(super) fn count<'n>(&self, nodes: impl IntoIterator<Item = &'n usize>) -> Vec<usize> {
+        let mut counts = vec![0; self.groups.len()];
+        nodes.into_iter().filter_map(|idx| self.group_idx(*idx)).for_each(|group| counts[group] += 1);
+        counts
+    }
+
+    /// Returns these groups in the order of their stretches, without so many nodes of each group.
     pub(super) fn in_order<'w>(
         &'w self,
         by_stretch: &'w ByStretch,
-        except: &BTreeSet<usize>,
+        n_except: &'w [usize],
         from: Time,
     ) -> impl Iterator<Item = Alike> + 'w {
-        let mut n_except: BTreeMap<usize, usize> = BTreeMap::new();
-        for group in except.iter().filter_map(|idx| self.group_idx(*idx)) {
-            *n_except.entry(group).or_default() += 1;
-        }
         let in_order = by_stretch.last.iter().enumerate().flat_map(move |(stretch, last)| {
             let not_before = from.max(self.scale.begin(stretch));
             iter::successors(*last, |group| by_stretch.before[*group as usize])
@@ -198,18 +265,25 @@ impl Timelines {
         });
         in_order.filter_map(move |(group, not_before)| {
             let n_nodes = self.groups[group].n_nodes as usize;
-            let n_nodes = n_nodes - n_except.get(&group).copied().unwrap_or(0);
+            let n_nodes = n_nodes - n_except[group];
             (n_nodes > 0).then_some(Alike { group, n_nodes, not_before })
         })
     }
 
-    /// Records that something is planned on this node, which is in a group.
-    pub(super) fn plan_on(&mut self, idx: usize) {
+    /// Records that a place is taken on this node, which is in a group; or, with a `sign` of -1, given back.
+    pub(super) fn plan_on(&mut self, idx: usize, sign: i32) {
         self.is_planned.resize(self.group_of.len(), false);
+        self.n_taken.resize(self.group_of.len(), 0);
+        self.n_taken[idx] += sign;
         if !self.is_planned[idx] {
             self.is_planned[idx] = true;
             self.planned.push(idx);
         }
+    }
+
+    /// Records that the place of a job that does not wait any more is not planned.
+    pub(super) fn forget_place(&mut self, idx: usize) {
+        self.n_taken[idx] -= 1;
     }
 
     /// Prepares for a planned start at `at`.
@@ -229,18 +303,25 @@ impl Timelines {
             return self.insert(edited) as usize;
         }
         self.forget(before);
-        let group = &mut self.groups[before];
-        edit(&mut group.timeline);
-        group.settle();
-        self.sketch(before);
-        let group = &self.groups[before];
-        let known = *self.by_digest.entry(group.digest).or_insert(before as u32) as usize;
-        if self.groups[known].is_like(&self.groups[before]) { known } else { before }
+        edit(&mut self.groups[before].timeline);
+        self.settle(before)
+    }
+
+    /// Updates what is known of a group whose timeline has changed. Returns the group that is like it, which may be
+    /// another one.
+    fn settle(&mut self, group_idx: usize) -> usize {
+        self.groups[group_idx].settle();
+        self.sketch(group_idx);
+        let group = &self.groups[group_idx];
+        let known = *self.by_digest.entry(group.digest).or_insert(group_idx as u32) as usize;
+        if self.groups[known].is_like(group) { known } else { group_idx }
     }
 
     /// Updates the outline of a group.
     fn sketch(&mut self, group: usize) {
-        self.outlines.set(group, &Outline::of(&self.groups[group].timeline, &self.scale));
+        let timeline = &self.groups[group].timeline;
+        self.outlines.set(group, &Outline::of(timeline, &self.scale));
+        self.first_end = self.first_end.min(timeline.first_end());
     }
 
     /// Moves the node to this group.
@@ -335,7 +416,7 @@ mod tests {
                 let mut moved: Vec<(usize, usize)> = Vec::new();
                 for idx in &nodes {
                     let before = timelines.draw(*idx, &lines, draw);
-                    timelines.plan_on(*idx);
+                    timelines.plan_on(*idx, sign as i32);
                     let known = moved.iter().find(|(from, _)| *from == before).map(|(_, to)| *to);
                     let take = |timeline: &mut Timeline| timeline.take(times.0, times.1, &piece, sign);
                     let after = known.unwrap_or_else(|| timelines.edited(before, take));

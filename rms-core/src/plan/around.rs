@@ -151,7 +151,7 @@ pub(crate) fn spare_licences(
     longer: Span,
 ) -> u32 {
     let (walk, until) = walk_if_longer(state, now, job, longer);
-    walk.pass.licences.spare(cluster, name, until)
+    walk.pass.licences.spare(cluster, name, (now, until))
 }
 
 /// Places all waiting jobs beside a running application that stays longer by `longer`; returns when that one ends, too.

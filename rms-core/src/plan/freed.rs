@@ -5,6 +5,7 @@ use rms_model::{ClusterId, NodeId, Span, Time};
 use super::grid::{Grid, Place, Wanted};
 use super::grids::Grids;
 use super::pass::Taken;
+use super::timeline::{Alike, Hole, first_start};
 
 /// Nodes of a cluster, by their indices, on which something was freed from one time to another.
 #[derive(Debug)]
@@ -13,6 +14,18 @@ pub(super) struct FreedPlaces {
     lines: Vec<usize>,
     from: Time,
     until: Time,
+}
+
+/// What is noted while it is found out whether jobs may start on freed nodes; kept only to save the space for the next
+/// job.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    /// The nodes that the job itself has, by index.
+    is_own: Vec<bool>,
+    /// By group and whether the job itself has the node: the number of the last freed entry that was checked on such a
+    /// node without finding room in time.
+    seen: Vec<[u64; 2]>,
+    number: u64,
 }
 
 /// The places that a job would give back if it started earlier.
@@ -43,9 +56,11 @@ impl Grids<'_> {
         let (from, until) = (held.at, held.at + held.wall());
         let place_of = |place: &Place| (place.cluster, place.node);
         let places = taken.map_or(&[][..], |taken| &taken.places);
+        // Both are in the order of clusters and nodes.
+        let mut later = places.iter().peekable();
         let stays_on = |place: &&Place| {
-            let idx = places.binary_search_by_key(&place_of(place), place_of);
-            idx.is_ok_and(|idx| places[idx].piece == place.piece)
+            while later.next_if(|other| place_of(other) < place_of(place)).is_some() {}
+            later.next_if_eq(place).is_some()
         };
         let (same, others): (Vec<&Place>, Vec<&Place>) = held.places.iter().partition(stays_on);
         let nodes = |places: &[&Place]| places.iter().map(|place| place.node).collect::<Vec<NodeId>>();
@@ -76,19 +91,58 @@ impl Grid<'_> {
         if n_checks == 0 || n_checks > 2 * n_groups {
             return n_checks > 0;
         }
-        let mut is_own = vec![false; self.lines().len()];
+        let checks = &mut *self.checks.borrow_mut();
+        checks.is_own.resize(self.lines().len(), false);
+        checks.seen.resize(n_groups.max(checks.seen.len()), [0; 2]);
         let here = own.places.iter().filter(|place| place.cluster == self.cluster);
-        here.filter_map(|place| self.line_idx(place.node)).for_each(|idx| is_own[idx] = true);
-        // By group and whether the job itself has the node: the last freed entry that was checked on such a node
-        // without finding room in time.
-        let mut seen = vec![[0; 2]; n_groups];
-        (1..).zip(in_time).any(|(number, (freed, times))| {
+        here.clone().for_each(|place| checks.is_own[place.idx] = true);
+        let may_start = in_time.into_iter().any(|(freed, times)| {
+            checks.number += 1;
             let mut is_new = |idx: usize| match self.timelines.group_idx(idx) {
-                Some(group) => std::mem::replace(&mut seen[group][usize::from(is_own[idx])], number) != number,
+                Some(group) => {
+                    let seen = &mut checks.seen[group][usize::from(checks.is_own[idx])];
+                    std::mem::replace(seen, checks.number) != checks.number
+                }
                 None => true,
             };
-            freed.lines.iter().any(|idx| is_new(*idx) && self.may_start_at(*idx, wanted, own, is_own[*idx], times))
-        })
+            let mut lines = freed.lines.iter();
+            lines.any(|idx| is_new(*idx) && self.may_start_at(*idx, wanted, own, checks.is_own[*idx], times))
+        });
+        here.for_each(|place| checks.is_own[place.idx] = false);
+        may_start
+    }
+
+    /// Returns whether a job may start before `latest` if it gives back its own places. All nodes are drawn.
+    pub(super) fn may_start_beside(&self, wanted: &Wanted, own: &OwnPlaces<'_>, latest: Time) -> bool {
+        if wanted.is_contiguous || !self.timelines.are_all_drawn() {
+            return true;
+        }
+        let here = own.places.iter().filter(|place| place.cluster == self.cluster);
+        let n_own = self.timelines.count(here.map(|place| &place.idx));
+        let mut n_except = self.timelines.count(&wanted.except);
+        std::iter::zip(&mut n_except, &n_own).for_each(|(n_except, n_own)| *n_except += n_own);
+        let by_stretch = self.timelines.by_stretch(&wanted.pieces, wanted.wall, self.now);
+        // Its own nodes are groups of their own, which have room while it has its places.
+        let n_groups = self.timelines.groups().len();
+        let n_own = n_own.into_iter().enumerate().filter(|(_, n_nodes)| *n_nodes > 0);
+        let as_own = |(group, n_nodes): (usize, usize)| Alike { group: n_groups + group, n_nodes, not_before: self.now };
+        let groups = n_own.map(as_own).chain(self.timelines.in_order(&by_stretch, &n_except, self.now));
+        let next_hole = |group: usize, times: (Time, Time)| match group.checked_sub(n_groups) {
+            Some(group) => self.next_hole_beside(group, wanted, own, times.0),
+            None => self.next_hole_in(group, wanted, times),
+        };
+        let times = (self.now, latest - Span::from_millis(1));
+        first_start(groups, wanted.n_nodes as usize, times, next_hole).is_some()
+    }
+
+    /// Finds the first times from `from` on at which a node of a group has room, with the places that a job gives back.
+    fn next_hole_beside(&self, group: usize, wanted: &Wanted, own: &OwnPlaces<'_>, from: Time) -> Option<Hole> {
+        let entry = &self.timelines.groups()[group];
+        let opens = self.opens(entry.is_open, from);
+        let given = (own.from, own.until);
+        let pieces = wanted.pieces[entry.kind].iter().filter(|_| entry.is_usable);
+        let hole = |piece| entry.timeline.first_hole_beside(given, piece, wanted.wall, opens);
+        pieces.filter_map(hole).min_by_key(|hole| hole.first)
     }
 
     fn may_start_at(

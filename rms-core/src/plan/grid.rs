@@ -8,6 +8,7 @@ use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
 use super::alike::Timelines;
+use super::freed::Checks;
 use super::frontier::{SliceFrontier, SliceWant};
 use super::timeline::{Hole, Start, Timeline, first_start};
 use crate::state::job::Job;
@@ -18,6 +19,8 @@ use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces
 pub(super) struct Place {
     pub(super) cluster: ClusterId,
     pub(super) node: NodeId,
+    /// Index of the node in its cluster.
+    pub(super) idx: usize,
     pub(super) piece: Piece,
 }
 
@@ -37,23 +40,24 @@ pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
 pub(super) struct Grid<'a> {
     pub(super) cluster: ClusterId,
     all: &'a Shared,
-    shared: &'a SharedCluster,
+    pub(super) shared: &'a SharedCluster,
     /// All nodes in their order of neighbourhood.
     pub(super) in_order: &'a [NodeId],
     pub(super) now: Time,
     /// The time until which jobs stay that should have left.
-    overdue: Time,
+    pub(super) overdue: Time,
     /// The timelines of nodes that were searched, by the index of the node.
     pub(super) timelines: Timelines,
     /// Whether anything is planned that begins later than now, or a held node is treated as free. If not, room on a
     /// node stays, and no node has more than the state says.
-    has_plans: bool,
+    pub(super) has_plans: bool,
     /// By index, the time when the first waiting job gets a part of the node.
     next_use: Vec<Time>,
     /// The last search, its start and the groups of nodes with room then; reset when something is taken.
     found: Option<(Wanted, Time, Vec<usize>)>,
     /// Starts found from now on; `None` once something was given back.
     frontier: Option<RefCell<SliceFrontier>>,
+    pub(super) checks: RefCell<Checks>,
 }
 
 /// What a job wants of the nodes of a cluster.
@@ -65,7 +69,7 @@ pub(super) struct Wanted {
     pub(super) pieces: Vec<Vec<Piece>>,
     packing: Packing,
     /// Nodes that it does not use, by index.
-    except: BTreeSet<usize>,
+    pub(super) except: BTreeSet<usize>,
     /// The nodes must be contiguous.
     pub(super) is_contiguous: bool,
 }
@@ -112,6 +116,7 @@ impl<'a> Grid<'a> {
             next_use: Vec::new(),
             found: None,
             frontier: Some(RefCell::default()),
+            checks: RefCell::default(),
         }
     }
 
@@ -189,8 +194,9 @@ impl<'a> Grid<'a> {
         let bound = known.and_then(|(frontier, want)| frontier.borrow().bound(&want)).filter(|bound| *bound > from);
         let first = bound.unwrap_or(from);
         let by_stretch = self.timelines.by_stretch(&wanted.pieces, wanted.wall, first);
+        let n_except = self.timelines.count(&wanted.except);
         let find = |until: Time| {
-            let groups = self.timelines.in_order(&by_stretch, &wanted.except, first);
+            let groups = self.timelines.in_order(&by_stretch, &n_except, first);
             first_start(groups, n_wanted, (first, until), |group, times| self.next_hole_in(group, wanted, times))
         };
         let found = likely.and_then(find);
@@ -405,7 +411,7 @@ impl<'a> Grid<'a> {
     pub(super) fn places<'p>(&self, chosen: impl Iterator<Item = (usize, &'p Piece)>) -> Vec<Place> {
         let place = |(idx, piece): (usize, &Piece)| {
             let (node, _) = self.shared.lines()[idx];
-            Place { cluster: self.cluster, node, piece: piece.clone() }
+            Place { cluster: self.cluster, node, idx, piece: piece.clone() }
         };
         let mut places: Vec<Place> = chosen.map(place).collect();
         places.sort_unstable_by_key(|place| place.node);
@@ -461,7 +467,7 @@ impl<'a> Grid<'a> {
             let piece = wanted.pieces[line.kind].first().cloned().unwrap_or_else(|| Piece::whole(kind));
             let opens = self.opens(line.is_open, self.now);
             // A node that is held but no longer usable serves until it is given back.
-            let lacking = if line.is_usable { self.drawn(idx).lacking(&piece, opens) } else { Vec::new() };
+            let lacking = if line.is_usable { self.drawn(idx).lacking(&piece, (self.now, opens)) } else { Vec::new() };
             let for_good = lacking.last().map_or(self.now, |(_, until)| *until);
             let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
             ((for_good, kind.features.len(), n_spare_devices, idx), piece, lacking)
@@ -482,7 +488,7 @@ impl<'a> Grid<'a> {
             lacking_so_far = united(&lacking_so_far, &lacking);
             blocks.extend(lacking_so_far.iter().map(|(from, until)| Block { from: *from, until: *until, nodes: 1 }));
             let (node, _) = self.shared.lines()[idx];
-            row.places.push(Place { cluster: self.cluster, node, piece });
+            row.places.push(Place { cluster: self.cluster, node, idx, piece });
         }
         row.occupied = Profile::from_blocks(blocks);
         row
@@ -507,7 +513,7 @@ impl<'a> Grid<'a> {
             let is_usable = self.line(idx).is_usable;
             let piece = known.or_else(|| self.piece_at(idx, wanted, at).filter(|_| is_usable))?;
             last = group.map(|group| (group, piece));
-            places.push(Place { cluster: self.cluster, node: *node, piece: piece.clone() });
+            places.push(Place { cluster: self.cluster, node: *node, idx, piece: piece.clone() });
         }
         (places.len() == wanted.n_nodes as usize && self.are_together(wanted, &places)).then_some(places)
     }
@@ -523,18 +529,24 @@ impl<'a> Grid<'a> {
     ) {
         // Known results by the group of a node: the piece that it gave, and its group afterwards.
         let mut known: BTreeMap<usize, (&Piece, usize)> = BTreeMap::new();
+        // Most nodes are like the one before.
+        let mut last: Option<(usize, (&Piece, usize))> = None;
         self.found = None;
         self.next_use.resize(self.shared.lines().len(), Time::NEVER);
         self.timelines.reach(from);
         for place in places {
-            let Ok(idx) = self.shared.line_idx(place.node) else { continue };
+            let idx = place.idx;
             self.has_plans |= from > self.now;
             if sign < 0 {
                 self.frontier = None;
             }
             let before = self.draw(idx);
-            self.timelines.plan_on(idx);
-            let after = known.get(&before).filter(|(piece, _)| **piece == place.piece).map(|(_, after)| *after);
+            self.timelines.plan_on(idx, sign as i32);
+            let known_after = match &last {
+                Some((group, after)) if *group == before => Some(after),
+                Some(_) | None => known.get(&before),
+            };
+            let after = known_after.filter(|(piece, _)| **piece == place.piece).map(|(_, after)| *after);
             let clear = |timelines: &Timelines, group: usize| timelines.groups()[group].timeline.clear(from, until);
             let clear_before = if sign > 0 && changed.is_some() { clear(&self.timelines, before) } else { Vec::new() };
             let after = after.unwrap_or_else(|| {
@@ -542,6 +554,7 @@ impl<'a> Grid<'a> {
                 known.insert(before, (&place.piece, after));
                 after
             });
+            last = Some((before, (&place.piece, after)));
             self.timelines.put(idx, after);
             if sign > 0 {
                 self.next_use[idx] = from.min(self.next_use[idx]);
@@ -562,16 +575,18 @@ impl<'a> Grid<'a> {
 
     /// Prepares to treat a job as not holding this node. Returns what the job has of it, and until when.
     pub(super) fn free_up(&mut self, job: JobId, node: NodeId) -> Option<(Place, Time)> {
-        let hold = self.line(self.shared.line_idx(node).ok()?).hold_of(job)?;
+        let idx = self.shared.line_idx(node).ok()?;
+        let hold = self.line(idx).hold_of(job)?;
         let until = if hold.until > self.now { hold.until } else { self.overdue };
-        let place = Place { cluster: self.cluster, node, piece: Piece::clone(&hold.piece) };
+        let place = Place { cluster: self.cluster, node, idx, piece: Piece::clone(&hold.piece) };
         self.has_plans = true;
         Some((place, until))
     }
 
     /// Returns what a job has of a node, or else would take of it: all of it, if the node is now too small for that.
     pub(super) fn place_of(&self, job: JobId, entry: &Job, node: NodeId) -> Option<Place> {
-        let line = self.line(self.shared.line_idx(node).ok()?);
+        let idx = self.shared.line_idx(node).ok()?;
+        let line = self.line(idx);
         let kind = &self.shared.kinds()[line.kind];
         let to_grow = || {
             let pieces = pieces_to_grow(entry, kind);
@@ -579,7 +594,7 @@ impl<'a> Grid<'a> {
             with_room.cloned().unwrap_or_else(|| Piece::whole(kind))
         };
         let piece = line.hold_of(job).map_or_else(to_grow, |hold| Piece::clone(&hold.piece));
-        Some(Place { cluster: self.cluster, node, piece })
+        Some(Place { cluster: self.cluster, node, idx, piece })
     }
 
     /// Returns the times at which a node has room for one of these pieces, as far as its kind has them.
@@ -605,11 +620,11 @@ impl<'a> Grid<'a> {
 
     /// Returns what of a node no job has or will have from now until `until`.
     pub(super) fn spare(&self, node: NodeId, until: Time) -> Option<Slice> {
-        Some(self.drawn(self.shared.line_idx(node).ok()?).least(until))
+        Some(self.drawn(self.shared.line_idx(node).ok()?).least((self.now, until)))
     }
 
-    /// Returns the usable nodes of which a job has something, and from when until when.
-    pub(super) fn busy(&self) -> impl Iterator<Item = (NodeId, Time, Time)> + '_ {
+    /// Returns the usable nodes of which a job has something, as places of nothing, and from when until when.
+    pub(super) fn busy(&self) -> impl Iterator<Item = (Place, Time, Time)> + '_ {
         let lines = self.shared.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
         lines.flat_map(|(idx, (node, line))| {
             let times = match self.timelines.get(idx) {
@@ -621,14 +636,15 @@ impl<'a> Grid<'a> {
                     last.map(|last| (self.now, last)).into_iter().collect()
                 }
             };
-            times.into_iter().map(|(from, until)| (*node, from, until))
+            let place = Place { cluster: self.cluster, node: *node, idx, piece: Piece::default() };
+            times.into_iter().map(move |(from, until)| (place.clone(), from, until))
         })
     }
 
     /// Returns the number of logical CPUs of the cores of a place.
     pub(super) fn n_cpus(&self, place: &Place) -> usize {
-        let line = self.shared.line_idx(place.node).map(|idx| &self.shared.lines()[idx].1);
-        line.map_or(0, |line| place.piece.slice.cores * self.shared.kinds()[line.kind].threads_per_core()) as usize
+        let kind = &self.shared.kinds()[self.line(place.idx).kind];
+        (place.piece.slice.cores * kind.threads_per_core()) as usize
     }
 
     /// Returns, for each usable node that no job has now, the time until which none will.

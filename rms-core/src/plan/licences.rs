@@ -43,9 +43,9 @@ impl Licences {
         }
     }
 
-    /// Returns how many licences of this name are free from now until `until`.
-    pub(super) fn spare(&self, cluster: ClusterId, name: &str, until: Time) -> u32 {
-        self.by_cluster.get(&cluster).map_or(0, |pool| pool.least(until).devices.count(name))
+    /// Returns how many licences of this name are free at all of these times.
+    pub(super) fn spare(&self, cluster: ClusterId, name: &str, times: (Time, Time)) -> u32 {
+        self.by_cluster.get(&cluster).map_or(0, |pool| pool.least(times).devices.count(name))
     }
 
     /// Finds the earliest time from `from` on at which all clusters of the request have these licences free for its

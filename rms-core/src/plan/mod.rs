@@ -17,6 +17,7 @@ mod freed;
 mod frontier;
 mod grid;
 mod grids;
+mod kept;
 mod launcher;
 mod ledger;
 mod licences;
@@ -48,6 +49,7 @@ pub(crate) use around::{
 };
 pub(crate) use explain::{QueuePosition, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
+pub(crate) use kept::KeptPlan;
 pub(crate) use ledger::{base_blocks, meets};
 pub(crate) use mates::{GuestStart, LentCores, SharingRound};
 pub(crate) use row::row_beside;
@@ -206,7 +208,12 @@ impl Placed {
 
 /// Computes steps 3 and 4 of 001, Fig. 5.
 pub fn plan(state: &State, now: Time, scope: Scope<'_>) -> Plan {
-    policy::run(state, now, scope, None, None)
+    policy::run(state, now, scope, None, None, None)
+}
+
+/// As [`plan`], from what the last pass has kept; replaces that by what the next pass can use.
+pub(crate) fn plan_on(state: &State, now: Time, scope: Scope<'_>, kept: &mut KeptPlan) -> Plan {
+    policy::run(state, now, scope, None, None, Some(kept))
 }
 
 /// Plans the jobs that start now, up to the first waiting job that can start on cores lent by running jobs (004,
@@ -223,6 +230,6 @@ pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan>
 
 /// Plans as [`plan`] does, with one more application at the end of the queue that was not submitted.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
-    let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant), None);
+    let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant), None, None);
     plan.placements.pop().expect("the applicant is placed last").outcome
 }

@@ -45,6 +45,15 @@ impl Scale {
         before < self.log_width
     }
 
+    pub(super) fn most_cores(&self) -> u32 {
+        self.most_cores
+    }
+
+    /// Returns whether so many stretches have passed that those to come are too few.
+    pub(super) fn is_spent(&self, now: Time) -> bool {
+        now >= self.begin(N_STRETCHES / 4)
+    }
+
     fn stretch(&self, at: Time) -> usize {
         self.n_within(at.since(self.origin)).min(N_STRETCHES - 1)
     }

@@ -90,7 +90,7 @@ impl Supposed {
 }
 
 /// Nodes that a placed application takes from the view.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Taken {
     /// The ledger that its nodes come from; `None` means all usable nodes.
     pub(super) subset: Option<Subset>,
@@ -662,6 +662,17 @@ impl Taken {
     /// Returns what it takes of a cluster that is allocated by whole nodes.
     pub(super) fn blocks_on(&self, cluster: ClusterId) -> impl Iterator<Item = Block> + '_ {
         self.blocks().filter(move |(on, _)| *on == cluster).map(|(_, block)| block)
+    }
+
+    /// Returns whether this is what a job was promised, as far as it says.
+    pub(super) fn is_as_promised(&self, promise: &Promise) -> bool {
+        self.at == promise.at && self.places.iter().map(|place| &place.node).eq(&promise.nodes)
+    }
+
+    /// Returns whether it is places on shared clusters and nothing else.
+    pub(super) fn is_of_places_alone(&self) -> bool {
+        let is_plain = self.subset.is_none() && self.stages.is_none() && self.licences.is_empty();
+        is_plain && !self.places.is_empty()
     }
 
     /// Returns the nodes that are named for it, although it starts later.

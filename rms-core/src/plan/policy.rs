@@ -16,6 +16,7 @@ use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 use super::arrivals;
 use super::freed::FreedPlaces;
 use super::grids::Grids;
+use super::kept::KeptPlan;
 use super::mates::{GuestStart, Mates, SharingRound};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
@@ -32,6 +33,7 @@ pub(super) fn run(
     scope: Scope<'_>,
     applicant: Option<&JobSpec>,
     look: Option<&mut Look<'_>>,
+    mut kept: Option<&mut KeptPlan>,
 ) -> Plan {
     let n_free = n_free(state);
     // Promises are made even while no node is free.
@@ -70,12 +72,16 @@ pub(super) fn run(
     if applicant.is_some() {
         walk.pass.track_all();
     }
+    walk.kept = kept.as_deref_mut().map(std::mem::take);
     walk.look(Moment::Begins);
     match arrivals {
         Some(arrivals) => walk.queue(arrivals.into_iter(), scope),
         None => walk.queue(considered(state), scope),
     }
     walk.look(Moment::Ends);
+    if let (Some(kept), Some(of_walk)) = (kept, walk.kept.take()) {
+        *kept = of_walk;
+    }
     if let Some(spec) = applicant {
         let from = walk.earliest;
         let outcome = walk.pass.place(spec, from);
@@ -143,20 +149,21 @@ pub(super) fn n_free(state: &State) -> usize {
 }
 
 /// One application under the conservative policy, once it was considered.
-struct Slot {
-    held: Held,
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) held: Held,
     outcome: Option<Placed>,
     /// It has its earliest start with regard to the first that many entries of [`Stays::freed`]; `None` if that is
     /// unknown.
-    n_checked: Option<usize>,
+    pub(super) n_checked: Option<usize>,
 }
 
 /// The jobs considered so far.
-type Slots = BTreeMap<JobId, Slot>;
+pub(super) type Slots = BTreeMap<JobId, Slot>;
 
 /// What an application holds in the view.
-#[derive(Clone)]
-enum Held {
+#[derive(Clone, Debug)]
+pub(super) enum Held {
     Nothing,
     /// What it was promised, from this time on; taken together with all other promises.
     AsPromised(Time),
@@ -166,6 +173,15 @@ enum Held {
 impl Held {
     fn promised(demand: &Demand) -> Held {
         demand.promised.map_or(Held::Nothing, Held::AsPromised)
+    }
+}
+
+impl Slot {
+    pub(super) fn taken(&self) -> Option<&Taken> {
+        match &self.held {
+            Held::Taken(taken) => Some(taken),
+            Held::Nothing | Held::AsPromised(_) => None,
+        }
     }
 }
 
@@ -206,8 +222,8 @@ impl Stays {
 
 /// One pass on its way through the queue.
 pub(super) struct Walk<'a, 'l> {
-    state: &'a State,
-    now: Time,
+    pub(super) state: &'a State,
+    pub(super) now: Time,
     pub(super) pass: Pass<'a>,
     /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
@@ -216,12 +232,14 @@ pub(super) struct Walk<'a, 'l> {
     pub(super) placements: Vec<Placement>,
     /// The earliest time at which later applications may start.
     earliest: Time,
+    /// What the last pass has kept, and then what this one does; `None` if this one does not keep anything.
+    pub(super) kept: Option<KeptPlan>,
 }
 
 impl<'a, 'l> Walk<'a, 'l> {
     pub(super) fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
-        Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now }
+        Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now, kept: None }
     }
 
     fn look(&mut self, moment: Moment) {
@@ -430,7 +448,9 @@ impl<'a, 'l> Walk<'a, 'l> {
         let mut slots = Slots::default();
         // Where nodes are shared, promises name them: each is taken individually, and all hold unless one fails.
         let mut keeps_promises = true;
-        if !may_pass_by {
+        if let Some(known) = if may_pass_by { None } else { self.resume(jobs.clone()) } {
+            slots = known;
+        } else if !may_pass_by {
             for (job, _) in jobs.clone() {
                 if self.spec(job).resources.contiguous {
                     self.pass.track_all();
@@ -476,20 +496,24 @@ impl<'a, 'l> Walk<'a, 'l> {
             stays.keeps_promises = false;
             has_moved = self.sweep(jobs.clone(), &mut slots, &mut stays);
         }
-        self.keep_outcomes(jobs, slots);
+        self.record_outcomes(jobs, &mut slots);
+        self.keep_for_next(slots);
     }
 
     /// Records the outcome of each job.
-    fn keep_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, mut slots: Slots) {
+    fn record_outcomes(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, slots: &mut Slots) {
         if self.look.is_none() {
             // A job that was skipped keeps its promise, and has no outcome.
             let state = self.state;
-            let keyed = slots.into_iter().filter_map(|(job, slot)| Some((state.demand(job)?.0, slot)));
-            let mut keyed: Vec<(QueueKey, Slot)> = keyed.collect();
-            keyed.sort_unstable_by_key(|(key, _)| *key);
-            for (QueueKey { job, .. }, Slot { held, outcome, .. }) in keyed {
-                let view = (self.shows)(job).then(|| self.view_without(job, &held));
-                self.placements.extend(outcome.map(|outcome| Placement { job, outcome, view }));
+            let decided = slots.iter_mut().filter_map(|(job, slot)| {
+                let outcome = slot.outcome.take()?;
+                Some((state.demand(*job)?.0, outcome, &slot.held))
+            });
+            let mut decided: Vec<(QueueKey, Placed, &Held)> = decided.collect();
+            decided.sort_unstable_by_key(|(key, ..)| *key);
+            for (QueueKey { job, .. }, outcome, held) in decided {
+                let view = (self.shows)(job).then(|| self.view_without(job, held));
+                self.placements.push(Placement { job, outcome, view });
             }
             return;
         }

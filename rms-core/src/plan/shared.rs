@@ -1,27 +1,23 @@
 //! The part of a pass on clusters that are shared by cores, beside those that are allocated by whole nodes.
 
 use rms_model::profile::{Block, Step};
-use rms_model::{Devices, JobId, JobSpec, NodeId, Request, Span, Time};
+use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Span, Time};
 
 use super::freed::{FreedPlaces, OwnPlaces};
-use super::grid::Place;
+use super::grid::{Place, Wanted};
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
 use super::subset::Subset;
 use super::window::Among;
 use super::{Blocked, Placed, Shortage};
-use crate::state::Piece;
 
 impl Pass<'_> {
     /// Makes the views count, from now on, the nodes of shared clusters of which a job has something.
     pub(super) fn count_whole_nodes(&mut self) {
         let mut blocks = Vec::new();
-        for (cluster, grid) in &self.grids.by_cluster {
-            for (node, from, until) in grid.busy() {
-                let place = Place { cluster: *cluster, node, piece: Piece::default() };
-                blocks.push((place, Block { from, until, nodes: 1 }));
-            }
+        for grid in self.grids.by_cluster.values() {
+            blocks.extend(grid.busy().map(|(place, from, until)| (place, Block { from, until, nodes: 1 })));
         }
         self.grids.blocks = Some(Vec::new());
         self.show_blocks(blocks);
@@ -97,15 +93,18 @@ impl Pass<'_> {
             spec.evolving.is_none() && spec.resources.licences.is_empty() && !held.places.is_empty();
         // Another size of it may complete earlier, although it starts at the same time.
         let latest = if spec.options.len() == 1 { held.at } else { held.at + Span::from_millis(1) };
-        !is_of_nodes_alone
-            || spec.options.iter().any(|request| {
-                let wanted = self.grids.wanted(spec, request);
-                wanted.len() < request.nodes.len()
-                    || wanted.iter().any(|(cluster, wanted)| {
-                        let own = OwnPlaces { places: &held.places, from: held.at, until: held.at + held.wall() };
-                        self.grids.by_cluster[cluster].may_start_on(freed, wanted, &own, latest)
-                    })
-            })
+        let own = OwnPlaces { places: &held.places, from: held.at, until: held.at + held.wall() };
+        let may_start = |request: &Request| {
+            let wanted = self.grids.wanted(spec, request);
+            let on_freed = |(cluster, wanted): (&ClusterId, &Wanted)| {
+                self.grids.by_cluster[cluster].may_start_on(freed, wanted, &own, latest)
+            };
+            let beside = |(cluster, wanted): (&ClusterId, &Wanted)| {
+                self.grids.by_cluster[cluster].may_start_beside(wanted, &own, latest)
+            };
+            wanted.len() < request.nodes.len() || (wanted.iter().any(on_freed) && wanted.iter().all(beside))
+        };
+        !is_of_nodes_alone || spec.options.iter().any(may_start)
     }
 
     /// Finds the first hole for a request on clusters that are allocated by whole nodes.

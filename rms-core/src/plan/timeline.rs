@@ -8,12 +8,19 @@ use rms_model::{Inventory, Slice, Span, Time};
 use crate::state::{Line, NodeRoom, Piece};
 
 /// Steps, from each of which on something is free until the next one; the last step has no end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Eq)]
 pub struct Timeline {
     /// When the steps begin. Searches read these much more often than what is free.
     begins: Vec<Time>,
     /// What is free: never the same in two consecutive steps, so timelines are equal if the same is free at each time.
     rooms: Vec<NodeRoom>,
+}
+
+/// When the first step began is not compared: it is in the past.
+impl PartialEq for Timeline {
+    fn eq(&self, other: &Timeline) -> bool {
+        self.rooms == other.rooms && self.begins[1..] == other.begins[1..]
+    }
 }
 
 impl Timeline {
@@ -71,7 +78,19 @@ impl Timeline {
         let add = |digest: u64, (begin, room): (&Time, &NodeRoom)| {
             (digest ^ (begin.as_millis() as u64) ^ room.digest()).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
         };
-        iter::zip(&self.begins, &self.rooms).fold(0, add)
+        iter::zip(iter::once(&Time::EPOCH).chain(&self.begins[1..]), &self.rooms).fold(0, add)
+    }
+
+    /// Returns when the first step ends.
+    pub(super) fn first_end(&self) -> Time {
+        self.begins.get(1).copied().unwrap_or(Time::NEVER)
+    }
+
+    /// Forgets the steps that have ended by `now`.
+    pub(super) fn forget_before(&mut self, now: Time) {
+        let n_past = self.idx_at(now);
+        self.begins.drain(..n_past);
+        self.rooms.drain(..n_past);
     }
 
     /// Returns the step that begins at `at`, and inserts one if there is none. Before the first step there is nothing
@@ -129,9 +148,10 @@ impl Timeline {
         &self.rooms[self.idx_at(at)]
     }
 
-    /// Returns what is free at every time before `until`.
-    pub(super) fn least(&self, until: Time) -> Slice {
-        let mut rooms = self.steps().take_while(|(begin, ..)| *begin < until).map(|(.., room)| room);
+    /// Returns what is free at every time from `from` to `until`.
+    pub(super) fn least(&self, (from, until): (Time, Time)) -> Slice {
+        let steps = self.steps_from(self.idx_at(from)).take_while(|(begin, ..)| *begin < until);
+        let mut rooms = steps.map(|(.., room)| room);
         let first = rooms.next().cloned().unwrap_or_default();
         let least = rooms.fold(first, |mut least, room| {
             least.cap(room);
@@ -150,12 +170,12 @@ impl Timeline {
         self.times((from, Time::NEVER), |room| !room.is_clear())
     }
 
-    /// Returns the times at which there is no room for a piece, and those before `opens`, when nothing may start.
-    pub(super) fn lacking(&self, piece: &Piece, opens: Time) -> Vec<(Time, Time)> {
-        let first = self.begins.first().copied().unwrap_or(opens);
+    /// Returns the times from `from` on at which there is no room for a piece, and those before `opens`, when nothing
+    /// may start.
+    pub(super) fn lacking(&self, piece: &Piece, (from, opens): (Time, Time)) -> Vec<(Time, Time)> {
         let mut lacking = self.times((opens, Time::NEVER), |room| !room.holds(piece));
-        if opens > first {
-            lacking.insert(0, (first, opens));
+        if opens > from {
+            lacking.insert(0, (from, opens));
         }
         lacking
     }

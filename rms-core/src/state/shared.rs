@@ -74,6 +74,9 @@ struct Holding {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedCluster {
     lines: Vec<(NodeId, Line)>,
+    /// By node, the number of the last change of its holds.
+    edits: Vec<u64>,
+    n_edits: u64,
     /// The kinds of its nodes, each once, in the order in which they appeared.
     kinds: Vec<Inventory>,
     /// A whole node of each kind.
@@ -330,18 +333,28 @@ impl SharedCluster {
         &self.lines
     }
 
+    /// Returns, for each node, a number that differs after each change of its holds.
+    pub(crate) fn edits(&self) -> &[u64] {
+        &self.edits
+    }
+
     pub(crate) fn line_idx(&self, node: NodeId) -> Result<usize, usize> {
-        let (first, _) = self.lines.first().ok_or(0_usize)?;
-        let farthest = node.0.saturating_sub(first.0) as usize;
-        match self.lines.get(farthest) {
-            Some((found, _)) if *found == node => Ok(farthest),
-            Some(_) | None => self.lines.binary_search_by_key(&node, |(known, _)| *known),
+        let [(first, _), .., (last, _)] = self.lines.as_slice() else {
+            return self.lines.binary_search_by_key(&node, |(known, _)| *known);
+        };
+        let farthest = node.0.wrapping_sub(first.0) as usize;
+        match (last.0 - first.0) as usize + 1 == self.lines.len() && farthest < self.lines.len() {
+            // No number is missing between the first and the last node.
+            true => Ok(farthest),
+            false => self.lines.binary_search_by_key(&node, |(known, _)| *known),
         }
     }
 
     /// Changes a node's holds, and updates the counts by free cores. Returns the holder that leaves it last, before and
     /// now.
     fn edit(&mut self, idx: usize, edit: impl FnOnce(&mut Line)) -> [Option<(Time, JobId)>; 2] {
+        self.n_edits += 1;
+        self.edits[idx] = self.n_edits;
         let (node, line) = &mut self.lines[idx];
         let (node, before, first) = (*node, line.n_free(), line.last());
         edit(line);
@@ -482,6 +495,7 @@ impl Shared {
         }
         if let Err(idx) = shared.line_idx(node) {
             shared.lines.insert(idx, (node, line));
+            shared.edits.insert(idx, shared.n_edits);
             shared.count(idx, true);
         }
     }
@@ -491,6 +505,7 @@ impl Shared {
         if let Ok(idx) = shared.line_idx(node) {
             shared.count(idx, false);
             let (_, line) = shared.lines.remove(idx);
+            shared.edits.remove(idx);
             if let Some(end) = line.last() {
                 shared.count_last(end, -1);
             }

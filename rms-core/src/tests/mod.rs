@@ -5,6 +5,7 @@ mod brute;
 mod contiguous;
 mod evolving;
 pub(crate) mod fixture;
+mod kept;
 mod launchers;
 mod lending;
 mod licences;
@@ -30,6 +31,8 @@ use rms_api::{Call, Query};
 use rms_model::{Identity, Inventory, JobId, Labels, NodeId, Role, Span, Time, Work};
 
 use crate::effect::Effect;
+use crate::plan::{Placed, Placement, Plan};
+use crate::state::State;
 use crate::{Config, Event, Fact, Journal, Rms, Step, Ticket};
 
 /// A server whose clock stands still until it is moved; every fact is checked to be durable and to fit.
@@ -46,6 +49,20 @@ impl Journal for NullJournal {
     fn append(&mut self, _: &[Fact]) -> Result<(), Self::Error> {
         Ok(())
     }
+}
+
+/// Checks that a pass that began with what an earlier one kept decides as one that began anew. Either may search again
+/// for a job that then stays.
+pub(crate) fn assert_same_plan(state: &State, plan: &Plan, anew: &Plan) {
+    let stays = |placement: &&Placement| match &placement.outcome {
+        Placed::Later { at, nodes, .. } => {
+            let promised = &state.jobs()[&placement.job].promised;
+            promised.as_ref().is_some_and(|promise| promise.at == *at && promise.nodes == *nodes)
+        }
+        Placed::Now { .. } | Placed::Never { .. } => false,
+    };
+    let moves = |plan: &Plan| plan.placements.iter().filter(|placement| !stays(placement)).cloned().collect::<Vec<_>>();
+    assert_eq!(moves(plan), moves(anew), "at {:?}", plan.now);
 }
 
 impl World {
