@@ -1,8 +1,8 @@
 //! What is free over time on the nodes of one cluster. Nodes with the same free resources share one timeline, so that a
 //! search reads each timeline once, for any number of nodes.
 
-use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::iter;
 
 use rms_model::{NodeId, Span, Time};

@@ -125,7 +125,8 @@ impl Grid<'_> {
         // Its own nodes are groups of their own, which have room while it has its places.
         let n_groups = self.timelines.groups().len();
         let n_own = n_own.into_iter().enumerate().filter(|(_, n_nodes)| *n_nodes > 0);
-        let as_own = |(group, n_nodes): (usize, usize)| Alike { group: n_groups + group, n_nodes, not_before: self.now };
+        let as_own =
+            |(group, n_nodes): (usize, usize)| Alike { group: n_groups + group, n_nodes, not_before: self.now };
         let groups = n_own.map(as_own).chain(self.timelines.in_order(&by_stretch, &n_except, self.now));
         let next_hole = |group: usize, times: (Time, Time)| match group.checked_sub(n_groups) {
             Some(group) => self.next_hole_beside(group, wanted, own, times.0),

@@ -102,11 +102,7 @@ impl<'a> Walk<'a, '_> {
         slots
     }
 
-    fn resume_from(
-        &mut self,
-        mut kept: KeptPlan,
-        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
-    ) -> Option<Slots> {
+    fn resume_from(&mut self, mut kept: KeptPlan, jobs: impl Iterator<Item = (JobId, &'a Demand)>) -> Option<Slots> {
         let mut changed: BTreeMap<ClusterId, Changed> = BTreeMap::new();
         for (cluster, grid) in &mut self.pass.grids.by_cluster {
             let KeptGrid { timelines, edits } = kept.grids.remove(cluster)?;
@@ -225,7 +221,8 @@ impl Grids<'_> {
             // By changed node: the jobs that hold something there, and which of their places that is.
             let mut takes: Vec<Vec<(usize, usize)>> = vec![Vec::new(); changed.nodes.len()];
             for (number, taken) in held.iter().enumerate() {
-                for (place_idx, place) in taken.places.iter().enumerate().filter(|(_, place)| place.cluster == *cluster) {
+                for (place_idx, place) in taken.places.iter().enumerate().filter(|(_, place)| place.cluster == *cluster)
+                {
                     if let Some(node) = changed.place(place.idx) {
                         takes[node].push((number, place_idx));
                     }

@@ -86,7 +86,7 @@ pub fn shared() -> Result<Table> {
             println!("shared-swf: {file} is skipped: there is no {}", traces.display());
             continue;
         }
-        // Promises name nodes where they are shared: each pass takes all of them again, one by one.
+        // Promises name nodes where they are shared, so that passes take longer.
         for (policy, n_jobs) in [("easy", "1000000"), ("conservative", "10000")] {
             for allocation in ["nodes", "cores"] {
                 let args = ["--nodes", nodes, "--cores-per-node", cores, "--allocation", allocation];
