@@ -56,6 +56,18 @@ pub(super) struct ByStretch {
     before: Vec<Option<u32>>,
 }
 
+/// What is noted while it is found out whether jobs may start on freed nodes; kept only to save the space for the next
+/// job.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    /// The nodes that the job itself has, by index.
+    pub(super) is_own: Vec<bool>,
+    /// By group and whether the job itself has the node: the number of the last freed entry that was checked on such a
+    /// node without finding room in time.
+    pub(super) seen: Vec<[u64; 2]>,
+    pub(super) number: u64,
+}
+
 /// The timelines of the nodes of a cluster, by the index of the node.
 #[derive(Debug)]
 pub(super) struct Timelines {

@@ -16,18 +16,6 @@ pub(super) struct FreedPlaces {
     until: Time,
 }
 
-/// What is noted while it is found out whether jobs may start on freed nodes; kept only to save the space for the next
-/// job.
-#[derive(Debug, Default)]
-pub(super) struct Checks {
-    /// The nodes that the job itself has, by index.
-    is_own: Vec<bool>,
-    /// By group and whether the job itself has the node: the number of the last freed entry that was checked on such a
-    /// node without finding room in time.
-    seen: Vec<[u64; 2]>,
-    number: u64,
-}
-
 /// The places that a job would give back if it started earlier.
 pub(super) struct OwnPlaces<'p> {
     pub(super) places: &'p [Place],

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
-use super::alike::Timelines;
-use super::freed::Checks;
+use super::alike::{Checks, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
 use super::timeline::{Hole, Start, Timeline, first_start};
 use crate::state::job::Job;

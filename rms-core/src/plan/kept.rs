@@ -13,8 +13,8 @@ use rms_model::{ClusterId, JobId, Span};
 use super::alike::Timelines;
 use super::grid::{Grid, Place};
 use super::grids::Grids;
-use super::pass::Taken;
-use super::policy::{Held, Slot, Slots, Walk};
+use super::pass::{Pass, Taken};
+use super::slots::{Held, Slot, Slots};
 use super::timeline::Timeline;
 use crate::state::fact::Fact;
 use crate::state::{Demand, Piece, State};
@@ -64,6 +64,76 @@ impl KeptPlan {
         )
     }
 
+    /// Lets a pass go on from this plan, brought up to date. Returns what the jobs hold then; `None` if all promises are
+    /// to be taken anew.
+    pub(super) fn resume<'a>(
+        self,
+        pass: &mut Pass<'_>,
+        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
+    ) -> Option<Slots> {
+        if self.grids.is_empty() || !tells_all(pass) {
+            return None;
+        }
+        let slots = self.resume_grids(pass, jobs);
+        if slots.is_none() {
+            pass.grids = Grids::new(pass.state, pass.now);
+        }
+        slots
+    }
+
+    fn resume_grids<'a>(
+        mut self,
+        pass: &mut Pass<'_>,
+        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
+    ) -> Option<Slots> {
+        let mut changed: BTreeMap<ClusterId, Changed> = BTreeMap::new();
+        for (cluster, grid) in &mut pass.grids.by_cluster {
+            let KeptGrid { timelines, edits } = self.grids.remove(cluster)?;
+            changed.insert(*cluster, grid.changed_since(&edits, pass.state)?);
+            grid.timelines = timelines;
+        }
+        let mut slots = self.slots;
+        if reconcile(pass, jobs, &mut slots, &mut changed)? < slots.len() {
+            slots.retain(|job, slot| {
+                let is_promised = || pass.state.demand(*job).is_some_and(|(_, demand)| demand.promised.is_some());
+                let stays = slot.taken().is_none() || is_promised();
+                if !stays {
+                    pass.grids.forget(slot, &mut changed);
+                }
+                stays
+            });
+        }
+        let last = slots.values().filter_map(Slot::taken).map(|taken| taken.at).max().unwrap_or(pass.now);
+        for grid in pass.grids.by_cluster.values_mut() {
+            grid.timelines.advance(pass.now, last);
+            grid.has_plans = last > pass.now;
+        }
+        pass.grids.redraw(&changed, &slots)?;
+        Some(slots)
+    }
+
+    /// Keeps what the jobs hold for the next pass, if that is of use there.
+    pub(super) fn of(pass: &mut Pass<'_>, mut slots: Slots) -> KeptPlan {
+        let are_drawn = pass.grids.by_cluster.values().all(|grid| grid.timelines.are_all_drawn());
+        let are_plain = slots.values().filter_map(Slot::taken).all(Taken::is_of_places_alone);
+        if !tells_all(pass) || !are_drawn || !are_plain {
+            return KeptPlan::default();
+        }
+        slots.retain(|_, slot| {
+            let waits = slot.taken().is_some_and(|taken| taken.nodes().is_none() && taken.at > pass.now);
+            if !waits {
+                // The state will show what the job has now.
+                pass.grids.forget(slot, &mut BTreeMap::new());
+            }
+            waits
+        });
+        let kept = |(cluster, grid): (ClusterId, Grid<'_>)| {
+            let edits = grid.shared.edits().to_vec();
+            (cluster, KeptGrid { timelines: grid.timelines, edits })
+        };
+        KeptPlan { grids: std::mem::take(&mut pass.grids.by_cluster).into_iter().map(kept).collect(), slots }
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.grids.is_empty()
@@ -87,117 +157,47 @@ impl Changed {
     }
 }
 
-impl<'a> Walk<'a, '_> {
-    /// Takes over what the last pass has kept, brought up to date. Returns what the jobs hold then; `None` if all
-    /// promises are to be taken from the view anew.
-    pub(super) fn resume(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>) -> Option<Slots> {
-        let kept = std::mem::take(self.kept.as_mut()?);
-        if kept.grids.is_empty() || !self.keeps_plans() {
-            return None;
-        }
-        let slots = self.resume_from(kept, jobs);
-        if slots.is_none() {
-            self.pass.grids = Grids::new(self.state, self.now);
-        }
-        slots
-    }
-
-    fn resume_from(&mut self, mut kept: KeptPlan, jobs: impl Iterator<Item = (JobId, &'a Demand)>) -> Option<Slots> {
-        let mut changed: BTreeMap<ClusterId, Changed> = BTreeMap::new();
-        for (cluster, grid) in &mut self.pass.grids.by_cluster {
-            let KeptGrid { timelines, edits } = kept.grids.remove(cluster)?;
-            changed.insert(*cluster, grid.changed_since(&edits, self.state)?);
-            grid.timelines = timelines;
-        }
-        let mut slots = kept.slots;
-        if self.reconcile(jobs, &mut slots, &mut changed)? < slots.len() {
-            slots.retain(|job, slot| {
-                let is_promised = || self.state.demand(*job).is_some_and(|(_, demand)| demand.promised.is_some());
-                let stays = slot.taken().is_none() || is_promised();
-                if !stays {
-                    self.pass.grids.forget(slot, &mut changed);
+/// Compares what waiting jobs hold with what they are promised. Returns how many of them are known; `None` if one was
+/// promised something else.
+fn reconcile<'a>(
+    pass: &mut Pass<'_>,
+    jobs: impl Iterator<Item = (JobId, &'a Demand)>,
+    slots: &mut Slots,
+    changed: &mut BTreeMap<ClusterId, Changed>,
+) -> Option<usize> {
+    let are_all_open = pass.state.shared().clusters().all(|(_, shared)| shared.are_all_open());
+    let first = if are_all_open { pass.now } else { pass.now + Span::from_millis(1) };
+    let mut n_known = 0;
+    for (job, _) in jobs {
+        let entry = &pass.state.jobs()[&job];
+        match (slots.get_mut(&job), &entry.promised) {
+            (Some(slot), Some(promise)) => {
+                let options = &entry.spec.options;
+                let request = options.get(promise.option_idx as usize)?;
+                let is_size = |taken: &Taken| options.len() == 1 || taken.request == *request;
+                let is_kept = |taken: &Taken| is_size(taken) && taken.is_as_promised(promise);
+                if !slot.taken().is_some_and(is_kept) || promise.at < first {
+                    return None;
                 }
-                stays
-            });
-        }
-        let last = slots.values().filter_map(Slot::taken).map(|taken| taken.at).max().unwrap_or(self.now);
-        for grid in self.pass.grids.by_cluster.values_mut() {
-            grid.timelines.advance(self.now, last);
-            grid.has_plans = last > self.now;
-        }
-        self.pass.grids.redraw(&changed, &slots)?;
-        Some(slots)
-    }
-
-    /// Compares what waiting jobs hold with what they are promised. Returns how many of them are known; `None` if one was
-    /// promised something else.
-    fn reconcile(
-        &mut self,
-        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
-        slots: &mut Slots,
-        changed: &mut BTreeMap<ClusterId, Changed>,
-    ) -> Option<usize> {
-        let are_all_open = self.state.shared().clusters().all(|(_, shared)| shared.are_all_open());
-        let first = if are_all_open { self.now } else { self.now + Span::from_millis(1) };
-        let mut n_known = 0;
-        for (job, _) in jobs {
-            let entry = &self.state.jobs()[&job];
-            match (slots.get_mut(&job), &entry.promised) {
-                (Some(slot), Some(promise)) => {
-                    let options = &entry.spec.options;
-                    let request = options.get(promise.option_idx as usize)?;
-                    let is_size = |taken: &Taken| options.len() == 1 || taken.request == *request;
-                    let is_kept = |taken: &Taken| is_size(taken) && taken.is_as_promised(promise);
-                    if !slot.taken().is_some_and(is_kept) || promise.at < first {
-                        return None;
-                    }
-                    slot.n_checked = None;
-                    n_known += 1;
-                }
-                (Some(slot), None) => {
-                    self.pass.grids.forget(slot, changed);
-                    slot.held = Held::Nothing;
-                    n_known += 1;
-                }
-                (None, Some(_)) => return None,
-                (None, None) if entry.spec.resources.contiguous => return None,
-                (None, None) => {}
+                slot.n_checked = None;
+                n_known += 1;
             }
-        }
-        Some(n_known)
-    }
-
-    /// Keeps what jobs hold for the next pass, if that is of use there.
-    pub(super) fn keep_for_next(&mut self, mut slots: Slots) {
-        if self.kept.is_none() || !self.keeps_plans() {
-            return;
-        }
-        let mut are_plain = true;
-        slots.retain(|_, slot| {
-            let Some(taken) = slot.taken() else { return false };
-            are_plain &= taken.is_of_places_alone();
-            let waits = taken.nodes().is_none() && taken.at > self.now;
-            if !waits {
-                // The state will show what the job has now.
-                self.pass.grids.forget(slot, &mut BTreeMap::new());
+            (Some(slot), None) => {
+                pass.grids.forget(slot, changed);
+                slot.held = Held::Nothing;
+                n_known += 1;
             }
-            waits
-        });
-        if are_plain {
-            let grids = std::mem::take(&mut self.pass.grids.by_cluster);
-            let are_drawn = grids.values().all(|grid| grid.timelines.are_all_drawn());
-            let grids = grids.into_iter().filter(|_| are_drawn).map(|(cluster, grid)| {
-                let edits = grid.shared.edits().to_vec();
-                (cluster, KeptGrid { timelines: grid.timelines, edits })
-            });
-            self.kept = Some(KeptPlan { grids: grids.collect(), slots });
+            (None, Some(_)) => return None,
+            (None, None) if entry.spec.resources.contiguous => return None,
+            (None, None) => {}
         }
     }
+    Some(n_known)
+}
 
-    /// Returns whether timelines of nodes tell all that is planned.
-    fn keeps_plans(&self) -> bool {
-        self.pass.grids.by_cluster.len() == self.state.clusters().len() && self.state.evolved().next().is_none()
-    }
+/// Returns whether timelines of nodes tell all that is planned.
+fn tells_all(pass: &Pass<'_>) -> bool {
+    pass.grids.by_cluster.len() == pass.state.clusters().len() && pass.state.evolved().next().is_none()
 }
 
 impl Grids<'_> {

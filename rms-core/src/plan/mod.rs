@@ -32,6 +32,7 @@ mod row;
 mod runs;
 mod shared;
 mod slices;
+mod slots;
 pub mod slowdown;
 mod subset;
 pub mod timeline;

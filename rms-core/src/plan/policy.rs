@@ -20,6 +20,7 @@ use super::kept::KeptPlan;
 use super::mates::{GuestStart, Mates, SharingRound};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
+use super::slots::{Held, Slot, Slots};
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
 use crate::state::{Demand, PlainDemand, QueueKey, Room, State};
@@ -148,43 +149,6 @@ pub(super) fn n_free(state: &State) -> usize {
     state.clusters().keys().map(n_free).sum()
 }
 
-/// One application under the conservative policy, once it was considered.
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) held: Held,
-    outcome: Option<Placed>,
-    /// It has its earliest start with regard to the first that many entries of [`Stays::freed`]; `None` if that is
-    /// unknown.
-    pub(super) n_checked: Option<usize>,
-}
-
-/// The jobs considered so far.
-pub(super) type Slots = BTreeMap<JobId, Slot>;
-
-/// What an application holds in the view.
-#[derive(Clone, Debug)]
-pub(super) enum Held {
-    Nothing,
-    /// What it was promised, from this time on; taken together with all other promises.
-    AsPromised(Time),
-    Taken(Box<Taken>),
-}
-
-impl Held {
-    fn promised(demand: &Demand) -> Held {
-        demand.promised.map_or(Held::Nothing, Held::AsPromised)
-    }
-}
-
-impl Slot {
-    pub(super) fn taken(&self) -> Option<&Taken> {
-        match &self.held {
-            Held::Taken(taken) => Some(taken),
-            Held::Nothing | Held::AsPromised(_) => None,
-        }
-    }
-}
-
 /// Decides which applications need no search.
 struct Stays {
     may_pass_by: bool,
@@ -222,8 +186,8 @@ impl Stays {
 
 /// One pass on its way through the queue.
 pub(super) struct Walk<'a, 'l> {
-    pub(super) state: &'a State,
-    pub(super) now: Time,
+    state: &'a State,
+    now: Time,
     pub(super) pass: Pass<'a>,
     /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
@@ -233,7 +197,7 @@ pub(super) struct Walk<'a, 'l> {
     /// The earliest time at which later applications may start.
     earliest: Time,
     /// What the last pass has kept, and then what this one does; `None` if this one does not keep anything.
-    pub(super) kept: Option<KeptPlan>,
+    kept: Option<KeptPlan>,
 }
 
 impl<'a, 'l> Walk<'a, 'l> {
@@ -448,7 +412,8 @@ impl<'a, 'l> Walk<'a, 'l> {
         let mut slots = Slots::default();
         // Where nodes are shared, promises name them: each is taken individually, and all hold unless one fails.
         let mut keeps_promises = true;
-        if let Some(known) = if may_pass_by { None } else { self.resume(jobs.clone()) } {
+        let kept = if may_pass_by { None } else { self.kept.as_mut().map(std::mem::take) };
+        if let Some(known) = kept.and_then(|kept| kept.resume(&mut self.pass, jobs.clone())) {
             slots = known;
         } else if !may_pass_by {
             for (job, _) in jobs.clone() {
@@ -497,7 +462,9 @@ impl<'a, 'l> Walk<'a, 'l> {
             has_moved = self.sweep(jobs.clone(), &mut slots, &mut stays);
         }
         self.record_outcomes(jobs, &mut slots);
-        self.keep_for_next(slots);
+        if let Some(kept) = &mut self.kept {
+            *kept = KeptPlan::of(&mut self.pass, slots);
+        }
     }
 
     /// Records the outcome of each job.
