@@ -75,7 +75,13 @@ fn happens(world: &mut World, dice: &mut Dice, longest: u32, away: &mut Option<u
             world.ends(job);
         }
         14 if !waiting.is_empty() => _ = world.ask(Call::Cancel { select: one(dice, &waiting) }),
-        15 if !waiting.is_empty() => _ = world.ask(Call::Hold { select: one(dice, &waiting) }),
+        15 if !waiting.is_empty() => {
+            let select = one(dice, &waiting);
+            world.ask(Call::Hold { select: select.clone() });
+            if dice.chance(50) {
+                world.ask(Call::Release { select });
+            }
+        }
         16 => {
             let jobs = world.rms.state().jobs().iter();
             let held = jobs.filter(|(_, entry)| matches!(entry.phase, Phase::Submitted { hold: Some(_) }));
