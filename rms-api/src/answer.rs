@@ -318,13 +318,13 @@ pub struct Shortage {
 
 /// Running jobs of a cluster that share their nodes, and why none of them lends cores to a waiting job (004, §3.2).
 /// Each is counted under the first reason that applies; the others could lend, but no permitted number of them has
-/// exactly as many nodes as the job needs.
+/// exactly as many nodes as the job needs, or a stage that was promised to a running job would be late.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lenders {
     /// Even on as many cores as the sharing factor allows, the job would not end earlier than planned.
     pub ends_no_earlier: bool,
     pub n_sharing: u32,
-    /// Jobs that lend or borrow cores, negotiate, start or end.
+    /// Jobs that lend or borrow cores, negotiate, start or end, or have not begun the last stage of their profile.
     pub n_busy: u32,
     /// Jobs with a slowdown that would exceed the cut-off.
     pub n_slowed: u32,

@@ -183,11 +183,14 @@ fn no_lender(lenders: &Lenders, wanted: u32) -> String {
     }
     let n_left = n_sharing.saturating_sub(n_busy + n_slowed + n_larger + n_unfit);
     let counts = [
-        (n_busy, "cannot change now (sharing already, starting, ending or negotiating)".to_owned()),
+        (
+            n_busy,
+            "cannot change now (sharing already, before the last stage, starting, ending or negotiating)".to_owned(),
+        ),
         (n_slowed, "would be slowed down by more than max_slowdown allows".to_owned()),
         (n_larger, format!("with more than {}", nodes(wanted))),
         (n_unfit, "would end before it, keep too many cores or lack what it asks for".to_owned()),
-        (n_left, format!("could lend, but not exactly {} together", nodes(wanted))),
+        (n_left, format!("could lend, but not exactly {} together, or a promised stage would be late", nodes(wanted))),
     ];
     let counts: Vec<String> =
         counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, why)| format!("{count} {why}")).collect();
@@ -466,10 +469,10 @@ mod tests {
         check(late, "; on cores lent by running jobs it would end no earlier");
         check(
             Lenders { n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2, ..none },
-            "; no running job lends it cores; of those that share (9): 1 cannot change now (sharing already, starting, \
-             ending or negotiating), 2 would be slowed down by more than max_slowdown allows, 3 with more than 2 nodes, 2 \
-             would end before it, keep too many cores or lack what it asks for, 1 could lend, but not exactly 2 nodes \
-             together",
+            "; no running job lends it cores; of those that share (9): 1 cannot change now (sharing already, before \
+             the last stage, starting, ending or negotiating), 2 would be slowed down by more than max_slowdown allows, 3 \
+             with more than 2 nodes, 2 would end before it, keep too many cores or lack what it asks for, 1 could lend, \
+             but not exactly 2 nodes together, or a promised stage would be late",
         );
     }
 

@@ -125,12 +125,6 @@ fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> 
             "a job has its nodes to itself (--exclusive), or it shares their CPUs (--share), not both",
         ));
     }
-    if submission.evolving.is_some() {
-        return Err(Refusal::Malformed(
-            "a job with a profile shares no CPUs (--share): work that is slowed down would miss the times of its stages; \
-             leave --share out, or say between how many nodes it may change instead of when (--malleable 2-4)",
-        ));
-    }
     let most = |count: fn(&Inventory) -> u32| {
         let kinds = state.clusters().keys().flat_map(|cluster| state.kinds(*cluster));
         kinds.map(|(kind, _)| count(kind)).max().unwrap_or(0)

@@ -142,6 +142,11 @@ impl Context {
             }
             Phase::Started(Started { ending: Some(_), .. }) => Err(wrong("ending", "it is being ended")),
             Phase::Ghost(_) => Err(wrong("done", "only its ghost keeps the nodes")),
+            Phase::Started(started) if started.is_sharing() => {
+                let hint =
+                    "it lends CPUs at present (--share), and keeps its stages meanwhile; 'rms show' says until when";
+                Err(wrong("started", hint))
+            }
             Phase::Started(started) => {
                 let Some(evolved) = &started.evolved else {
                     return Err(wrong("started", "it has no stages"));

@@ -101,8 +101,7 @@ impl Crowd {
         let resources = &mut job.submission.resources;
         (resources.exclusive, resources.packing) =
             (self.shares.chance(10), if self.shares.chance(20) { Packing::Spread } else { Packing::Pack });
-        let has_stages = job.submission.evolving.is_some();
-        resources.share = !resources.exclusive && !has_stages && self.shares.chance(60);
+        resources.share = !resources.exclusive && self.shares.chance(60);
         job
     }
 

@@ -22,19 +22,30 @@ fn deployment_of(allocation: &str, topology: &str) -> Deployment {
     deployment
 }
 
+fn two_nodes() -> Deployment {
+    let node = |name| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
+    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\npolicy = \"slowdown\"\n\
+                    max_slowdown = \"infinite\"\noffer_idle = \"never\"\n";
+    Deployment::builder().node(node("a1")).node(node("a2")).config(settings).start()
+}
+
 /// A job that tells its process, and ends when a file of its name appears.
 fn submit(deployment: &Deployment, name: &str, arguments: &[&str]) -> u64 {
     submit_on(deployment, name, 1, arguments)
 }
 
 fn submit_on(deployment: &Deployment, name: &str, n_nodes: u32, arguments: &[&str]) -> u64 {
+    submit_with(deployment, name, &[&["-N", n_nodes.to_string().as_str()], arguments].concat())
+}
+
+fn submit_with(deployment: &Deployment, name: &str, arguments: &[&str]) -> u64 {
     let dir = deployment.path().display();
     let text = format!(
         "#!/bin/sh\ncd {dir}\necho $$ > {name}.draft\nmv {name}.draft {name}.pid\n\
          while [ ! -e {name}.end ]; do sleep 0.1; done\n"
     );
     let script = deployment.script(&format!("{name}.sh"), &text);
-    deployment.submit(&[&["-N", n_nodes.to_string().as_str()], arguments, &[&script]].concat())
+    deployment.submit(&[arguments, &[&script]].concat())
 }
 
 fn pid(deployment: &Deployment, name: &str) -> u32 {
@@ -325,10 +336,7 @@ fn nobody_lends_who_did_not_say_so() {
 /// One after the other: what is lent is not negotiated about, and what is not lent is.
 #[test]
 fn a_malleable_job_lends_cpus_and_changes_its_size_when_it_has_them_back() {
-    let node = |name| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
-    let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\npolicy = \"slowdown\"\n\
-                    max_slowdown = \"infinite\"\noffer_idle = \"never\"\n";
-    let deployment = Deployment::builder().node(node("a1")).node(node("a2")).config(settings).start();
+    let deployment = two_nodes();
     let owner = submit_on(&deployment, "owner", 2, &["--share", "--malleable", "1-2", "--negotiable", "-t", "10m"]);
     let owner_pid = pid(&deployment, "owner");
     let all = allowed(owner_pid).expect("it runs");
@@ -349,6 +357,26 @@ fn a_malleable_job_lends_cpus_and_changes_its_size_when_it_has_them_back() {
 }
 
 #[test]
+fn a_job_with_a_profile_lends_cpus_in_its_last_stage() {
+    let deployment = two_nodes();
+    let owner = submit_with(&deployment, "owner", &["--share", "--profile", "1x5s,2x10m"]);
+    let owner_pid = pid(&deployment, "owner");
+    let all = allowed(owner_pid).expect("it runs");
+    let guest = submit_on(&deployment, "guest", 2, &["--share", "-t", "1m"]);
+    assert_eq!(show(&deployment, owner)["stages"]["number"], 1);
+    deployment.wait_for_state(guest, "waiting");
+    pid(&deployment, "guest");
+    assert_eq!(show(&deployment, owner)["stages"]["number"], 2);
+    assert!(allowed(owner_pid).is_some_and(|cpus| cpus != all), "it has lent some of {all}");
+    let refused = deployment.rms(&["evolve", &owner.to_string(), "--profile", "2x1m,1x1m"]).fails(1).stderr;
+    assert!(refused.contains("it lends CPUs at present (--share)"), "{refused}");
+    end(&deployment, "guest", guest);
+    wait_for_cpus(owner_pid, &all);
+    deployment.rms(&["evolve", &owner.to_string(), "--profile", "2x1m,1x1m"]).ok();
+    end(&deployment, "owner", owner);
+}
+
+#[test]
 fn what_cannot_be_shared_is_refused() {
     let deployment = deployment("nodes");
     let script = deployment.script("job.sh", "#!/bin/sh\n");
@@ -360,6 +388,4 @@ fn what_cannot_be_shared_is_refused() {
         refused(&["--share", "--min-cpus-per-node", "3"], 1)
             .contains("--min-cpus-per-node 3 is more than any node has")
     );
-    let with_stages = deployment.rms(&["submit", "--share", "--profile", "1x1m,1x1m", &script]).fails(1).stderr;
-    assert!(with_stages.contains("would miss the times of its stages"), "{with_stages}");
 }

@@ -2,6 +2,7 @@
 
 mod candidate;
 mod refusals;
+mod stages;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,8 +12,11 @@ use rms_model::job::Constraint;
 use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Slice, Span, Time};
 
-use self::candidate::{Candidate, Guest, JobTimes, Offer, Offered, StartingJob, longest_guest, running_candidates};
+use self::candidate::{
+    Candidate, Guest, JobTimes, Offer, Offered, Owner, StartingJob, longest_guest, running_candidates,
+};
 pub(crate) use self::refusals::lenders;
+use self::stages::{Longer, PromisedStages};
 use super::grid::Place;
 use super::grids;
 use super::ledger::meets;
@@ -152,21 +156,39 @@ pub(super) struct Mates<'a> {
     starting: Vec<Candidate<'a>>,
     /// Shared nodes of which the pass has given out a part.
     partly_taken: BTreeSet<NodeId>,
+    /// Stages promised to running applications, by cluster; found when first needed.
+    promised: BTreeMap<ClusterId, PromisedStages>,
     /// The number of placements handled so far.
     n_placed: usize,
+    /// Whether one of them is a start, and of a job with stages.
+    has_started: bool,
+    has_new_stages: bool,
 }
 
 impl<'a> Mates<'a> {
     pub(super) fn new(state: &'a State, now: Time, round: &'a mut SharingRound) -> Mates<'a> {
-        Mates { state, now, round, running: None, starting: Vec::new(), partly_taken: BTreeSet::new(), n_placed: 0 }
+        Mates {
+            state,
+            now,
+            round,
+            running: None,
+            starting: Vec::new(),
+            partly_taken: BTreeSet::new(),
+            promised: BTreeMap::new(),
+            n_placed: 0,
+            has_started: false,
+            has_new_stages: false,
+        }
     }
 
     /// Adds jobs that the pass has started: they may lend, too.
     pub(super) fn add_started(&mut self, placements: &[Placement]) {
         for placement in &placements[self.n_placed..] {
             let Placed::Now { request, nodes, slices, fit, .. } = &placement.outcome else { continue };
+            self.has_started = true;
             self.partly_taken.extend(slices.keys());
             if fit.is_some() {
+                self.has_new_stages = true;
                 continue;
             }
             let entry = &self.state.jobs()[&placement.job];
@@ -255,6 +277,7 @@ impl<'a> Mates<'a> {
         }
         let (state, now) = (self.state, self.now);
         self.running.get_or_insert_with(|| running_candidates(state, now));
+        self.promised.entry(*cluster).or_insert_with(|| PromisedStages::of(state, now, *cluster));
         let settings = &self.state.settings().sharing;
         let n_free = match (settings.mix_free_nodes, pass.grids.by_cluster.get(cluster)) {
             (false, _) => 0,
@@ -292,6 +315,7 @@ impl<'a> Mates<'a> {
                 let chosen = offered(ids);
                 self.are_together(guest, n_free, &chosen, pass)
                     && self.ends_inside_and_earlier(guest, &chosen, is_in_time)
+                    && self.keeps_stages(guest, *cluster, &chosen)
                     && self.free_places(guest, beside, &chosen, pass).is_some()
             };
             let best = select_valid(&mates, wanted, is_valid)?;
@@ -529,6 +553,35 @@ impl<'a> Mates<'a> {
         let is_earlier = is_inside && self.ends_earlier(guest, took);
         *is_in_time &= is_earlier || !is_inside;
         is_earlier
+    }
+
+    /// Returns whether the promised stages of running applications begin in time, although these mates, and the jobs
+    /// that lend to them, keep their nodes longer.
+    fn keeps_stages(&self, guest: Guest<'_>, cluster: ClusterId, mates: &[&Offered<'_>]) -> bool {
+        let Some(promised) = self.promised.get(&cluster) else { return true };
+        if promised.is_empty() && !self.has_new_stages {
+            return true;
+        }
+        // What the jobs that start in this pass take is in the state only after it.
+        if self.has_started {
+            self.round.needs_retry.set(true);
+            return false;
+        }
+        let took = self.runtime_inside(guest, mates);
+        let mut all_longer = Vec::new();
+        for (mate, offer) in mates {
+            let left = mate.left.saturating_sub(offer.rate.saturating_mul(millis(took)));
+            let end = self.now + took + whole_seconds(left, self.model().rate(mate.lender.shares()));
+            let more = end.since(mate.times.end(&self.state.jobs()[&mate.job]));
+            let mut stays = |job: JobId, times: JobTimes| {
+                let entry = &self.state.jobs()[&job];
+                let from = times.end(entry);
+                all_longer.push(Longer { nodes: entry.own_nodes().collect(), from, until: from + more });
+            };
+            stays(mate.job, mate.times);
+            Owner::each(&mate.owners, &mut |owner| stays(owner.job, owner.times));
+        }
+        promised.allow(&all_longer)
     }
 
     /// Returns the work of the guest on the nodes of these mates, and its rate per millisecond.

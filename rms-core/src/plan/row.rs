@@ -11,7 +11,7 @@ use crate::state::course::Course;
 use crate::state::job::{Job, Started};
 
 /// Lists the nodes that a running application was promised for future stages, with from when until when.
-fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
+pub(super) fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
     let Some(Started { evolved: Some(evolved), ending: None, .. }) = entry.started() else { return Vec::new() };
     let course = &evolved.course;
     // A late stage begins now at the earliest, and later stages are late as well.

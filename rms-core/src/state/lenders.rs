@@ -45,10 +45,12 @@ impl Lender {
         if !entry.spec.resources.share {
             return None;
         }
-        // The parts change without notice while nodes or cores come and go.
-        let is_steady = entry.spec.evolving.is_none()
-            && started.evolved.as_ref().is_none_or(|evolved| evolved.is_steady())
-            && !started.awaits_agents();
+        // The parts change without notice while nodes or cores come and go. A job with a profile would miss the times of
+        // its stages: it lends in the last one.
+        let is_steady = match &started.evolved {
+            Some(evolved) => evolved.is_steady() && !evolved.course.open,
+            None => entry.spec.evolving.is_none(),
+        } && !started.awaits_agents();
         let is_bare = started.ending.is_none()
             && is_steady
             && entry.launcher.as_ref().is_none_or(Launcher::has_launched)

@@ -8,6 +8,7 @@ pub(crate) mod fixture;
 mod kept;
 mod launchers;
 mod lending;
+mod lent_stages;
 mod licences;
 mod lists;
 mod mates;

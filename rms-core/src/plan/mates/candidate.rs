@@ -83,6 +83,11 @@ impl JobTimes {
         JobTimes { in_system, requested: started.requested() }
     }
 
+    /// Returns the limit of the job, without the guest.
+    pub(super) fn end(&self, entry: &Job) -> Time {
+        entry.waits_since() + self.in_system
+    }
+
     /// Returns its time in system at its limit with this guest, in milliseconds. What it has lent before is in its
     /// limit, and what it lends now adds the guest's time (004, eq. 4).
     pub(super) fn response_with(&self, guest: Guest<'_>) -> i128 {

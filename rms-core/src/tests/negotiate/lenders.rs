@@ -4,7 +4,7 @@ use negotiation::Reason;
 use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
 use rms_api::desired::AgentHello;
-use rms_model::{Evolving, Expansion, Malleable, Mebibytes, OnResize, Sizes, Span};
+use rms_model::{Malleable, Mebibytes, OnResize, Sizes, Span};
 
 use super::*;
 
@@ -366,17 +366,6 @@ fn who_lends_goes_on_without_a_lost_node() {
         }
         assert_eq!(scene.n_free(), 4, "{allocation}");
     }
-}
-
-#[test]
-fn stages_at_fixed_times_are_slowed_by_nobody() {
-    let mut scene = sharing(2);
-    let mut submission = scene.world.submission();
-    let stages = "1x10m,2x10m".parse().expect("a profile");
-    submission.evolving = Some(Evolving { stages, expansion: Expansion::default(), open: false });
-    submission.resources.share = true;
-    let refusal = scene.call(Call::Submit(Box::new(submission))).expect_err("it cannot be").to_string();
-    assert!(refusal.contains("the times of its stages") && refusal.contains("--malleable"), "{refusal}");
 }
 
 #[test]
