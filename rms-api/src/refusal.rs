@@ -121,6 +121,11 @@ pub enum Refusal {
          old limit: try again when the agent is back ('rms nodes')"
     )]
     AgentAway { job: JobId, node: String },
+    #[error(
+        "job {job} can have {most} at most: after that, its nodes are promised to a stage of job {by}, which runs and \
+         would be ended if it did not get them ('rms show {by}')"
+    )]
+    StagePromised { job: JobId, by: JobId, most: Span },
     #[error("the system holds {}, which is its limit (max_jobs): wait until some have ended", many(*max, "job"))]
     SystemFull { max: u32 },
     #[error(
@@ -332,6 +337,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::WallTooLong { .. } => "wall_too_long",
         Refusal::WallPassed { .. } | Refusal::WallOver(_) => "wall_passed",
         Refusal::AgentAway { .. } => "agent_away",
+        Refusal::StagePromised { .. } => "stage_promised",
         Refusal::SystemFull { .. } => "system_full",
         Refusal::JobLimit { .. } => "job_limit",
         Refusal::SliceLimit { .. } => "slice_limit",

@@ -7,13 +7,14 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::variables::SLURM;
 use rms_model::{
-    Environment, Evolving, Identity, JobId, JobSpec, Malleable, Mebibytes, OnResize, Request, Role, Sizes, Span,
-    Speedup, Time, Work,
+    ClusterId, Environment, Evolving, Identity, JobId, JobSpec, Malleable, Mebibytes, NodeId, OnResize, Request, Role,
+    Sizes, Span, Speedup, Time, Work,
 };
 
 use crate::admit;
 use crate::executable;
 use crate::negotiate;
+use crate::plan::{Longer, PromisedStages};
 use crate::queue::Queue;
 use crate::quota;
 use crate::rights::{check_priority, not_allowed, wrong_state};
@@ -167,8 +168,27 @@ impl Queue<'_> {
                         budget' shows what is left";
             return Err(wrong_state(job, "started", hint));
         }
+        if is_raised {
+            self.check_stages(now, job, started, wall)?;
+        }
         let ran = self.jobs.state().time_at_full_speed(job, now);
         if wall <= ran { Err(Refusal::WallPassed { job, ran }) } else { Ok(Some(wall)) }
+    }
+
+    /// Checks that no stage which was promised to a running application begins late if this job has more time. While it
+    /// lends or borrows CPUs, how much longer it then runs is not known in advance: as long as it likes, for this.
+    fn check_stages(&self, now: Time, job: JobId, started: &Started, wall: Span) -> Result<(), Refusal> {
+        let state = self.jobs.state();
+        let from = started.at + started.request.wall;
+        let until = if started.is_sharing() { from + Span::MAX_WALL } else { started.at + wall };
+        let nodes: Vec<NodeId> = started.nodes.clone();
+        let late = |cluster: &ClusterId| {
+            let longer = Longer { nodes: nodes.clone(), from, until };
+            PromisedStages::of(state, now, *cluster).first_late(&[longer])
+        };
+        let Some((at, by)) = started.request.nodes.keys().filter_map(late).min() else { return Ok(()) };
+        let most = if started.is_sharing() { started.requested() } else { at.since(started.at) };
+        Err(Refusal::StagePromised { job, by, most })
     }
 
     /// Checks the permission that [`Queue::release`] requires.

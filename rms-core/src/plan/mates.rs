@@ -2,7 +2,6 @@
 
 mod candidate;
 mod refusals;
-mod stages;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -16,11 +15,11 @@ use self::candidate::{
     Candidate, Guest, JobTimes, Offer, Offered, Owner, StartingJob, longest_guest, running_candidates,
 };
 pub(crate) use self::refusals::lenders;
-use self::stages::{Longer, PromisedStages};
 use super::grid::Place;
 use super::grids;
 use super::ledger::meets;
 use super::pass::{Pass, Taken};
+use super::promised::{Longer, PromisedStages};
 use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
 use super::{Placed, Placement};
 use crate::state::node::Node;
@@ -581,7 +580,7 @@ impl<'a> Mates<'a> {
             stays(mate.job, mate.times);
             Owner::each(&mate.owners, &mut |owner| stays(owner.job, owner.times));
         }
-        promised.allow(&all_longer)
+        promised.first_late(&all_longer).is_none()
     }
 
     /// Returns the work of the guest on the nodes of these mates, and its rate per millisecond.

@@ -28,6 +28,7 @@ pub(crate) mod parts;
 mod pass;
 pub mod place;
 mod policy;
+mod promised;
 mod row;
 mod runs;
 mod shared;
@@ -53,6 +54,7 @@ pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use kept::KeptPlan;
 pub(crate) use ledger::{base_blocks, meets};
 pub(crate) use mates::{GuestStart, LentCores, SharingRound};
+pub(crate) use promised::{Longer, PromisedStages};
 pub(crate) use row::row_beside;
 
 use crate::state::{IdSet, State};

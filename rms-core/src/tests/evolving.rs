@@ -1,6 +1,8 @@
 //! Applications that grow and shrink: when their stages begin, with which nodes, and what happens to late ones.
 
-use rms_api::answer::{JobState, Stages};
+use rms_api::answer::{Answer, JobState, Stages};
+use rms_api::call::Select;
+use rms_api::call::update::{Changes, WallChange};
 use rms_api::desired::{Aim, Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Evolving, ExpandLimit, Expansion, JobId, NodeId, Outcome, Span, Time, Usage};
@@ -135,6 +137,37 @@ fn an_application_grows_and_shrinks_at_the_times_it_announced() {
         assert!(!world.has_ended(job));
         world.until(40);
         assert!(world.has_ended(job), "its course is over");
+    }
+}
+
+/// The owner of another job may extend it until a promised stage needs its nodes, and so may an admin.
+#[test]
+fn nobody_is_given_time_that_makes_a_promised_stage_late() {
+    for mut world in worlds() {
+        world.nodes(3);
+        let (before, beside) = (world.submit(1, 50, &[]), world.submit(1, 50, &[]));
+        let grows = world.evolving("1x100s,2x50s", ExpandLimit::NONE);
+        world.until(6);
+        assert!([before, beside, grows].into_iter().all(|job| world.line(job).state == JobState::Started));
+        let update = |world: &mut World, job: JobId, secs: i64| {
+            let changes = Changes { wall: Some(WallChange::To(Span::from_secs(secs))), ..Changes::default() };
+            match world.ask(Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) }) {
+                Answer::Jobs { refused, .. } => refused.first().map(|(_, why)| why.message.clone()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let why = |job: &JobId| Refusal::StagePromised { job: *job, by: grows, most: Span::from_secs(100) };
+        let is_refused = |job: &JobId| match update(&mut world, *job, 300) {
+            None => false,
+            Some(refusal) => refusal == why(job).to_string(),
+        };
+        let refused: Vec<JobId> = [before, beside].into_iter().filter(is_refused).collect();
+        let [refused] = refused[..] else { panic!("one of them may: {refused:?}") };
+        assert_eq!(update(&mut world, refused, 100), None, "that long it may");
+        world.until(99);
+        world.is_done(refused);
+        world.until(101);
+        assert_eq!(world.held(grows).len(), 2);
     }
 }
 
