@@ -488,7 +488,7 @@ impl<'a> Mates<'a> {
         let most = factor.of(cores).min(cores.saturating_sub(least)).min(asked);
         // If that is enough for some of its tasks only, cores for whole tasks (004, §3.3).
         let of_task = cores_of_task(guest.spec, &known.inventory);
-        let rest = if is_shared && most < asked && most > of_task { most % of_task } else { 0 };
+        let rest = if most < asked && most > of_task { most % of_task } else { 0 };
         (most - rest, asked)
     }
 
