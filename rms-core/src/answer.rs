@@ -131,7 +131,8 @@ impl Answers<'_> {
             let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             let sharing = sharing_detail(self.state(), job, now);
-            details.push(JobDetail { line, spec, cores, grants, sharing });
+            let licences = entry.licences();
+            details.push(JobDetail { line, spec, cores, grants, licences, sharing });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }

@@ -246,6 +246,13 @@ impl Job {
         own.unwrap_or(&self.spec.resources.licences)
     }
 
+    /// Returns the licences that the running job has now of each of its clusters; empty if it never had any.
+    pub(crate) fn licences(&self) -> BTreeMap<ClusterId, Devices> {
+        let here = self.started().filter(|_| self.is_licensed()).map(|started| &started.request.nodes);
+        let clusters = here.into_iter().flatten().filter(|(_, n_nodes)| **n_nodes > 0);
+        clusters.map(|(cluster, _)| (*cluster, self.licences_on(*cluster).clone())).collect()
+    }
+
     /// Returns whether the job has licences of any cluster, or has had some.
     pub(crate) fn is_licensed(&self) -> bool {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());

@@ -550,6 +550,7 @@ fn first_answers() -> Vec<Answer> {
         spec: std::sync::Arc::new(spec(tasks)),
         cores: vec![cores()],
         grants: BTreeMap::new(),
+        licences: BTreeMap::new(),
     };
     vec![
         Answer::Done,

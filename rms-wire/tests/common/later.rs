@@ -243,7 +243,7 @@ pub fn answers() -> Vec<Answer> {
     let spec =
         Arc::new(JobSpec::of(line.owner.clone(), Work::Tasks { argv: vec!["a".to_owned()] }, vec![request.clone()]));
     let grants = BTreeMap::from([("n1".to_owned(), grant())]);
-    let jobs = vec![JobDetail { line, spec, cores: Vec::new(), grants, sharing: None }];
+    let jobs = vec![JobDetail { line, spec, cores: Vec::new(), grants, licences: BTreeMap::new(), sharing: None }];
     let loan = |node: &str, other: u64, is_in_force| LoanLine {
         node: node.to_owned(),
         job: JobId(other),
