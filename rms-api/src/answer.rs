@@ -201,6 +201,9 @@ pub struct JobDetail {
     /// that never had any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub licences: BTreeMap<ClusterId, Devices>,
+    /// Why its last run ended, of a job that has returned to the queue; kept in its next run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_before: Option<Outcome>,
     /// Present once it has lent CPUs or has started on CPUs of other jobs (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingDetail>,

@@ -72,6 +72,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "error_file": spec.execution.stdio.error,
         "streamed": spec.execution.stdio.stream,
         "requeue": spec.requeue,
+        "ended_before": json::outcome(detail.ended_before.as_ref()),
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "grants": detail.grants.iter().map(|(node, grant)| (node.clone(), json::grant(grant))).collect::<serde_json::Map<_, _>>(),

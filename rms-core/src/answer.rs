@@ -131,8 +131,8 @@ impl Answers<'_> {
             let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             let sharing = sharing_detail(self.state(), job, now);
-            let licences = entry.licences();
-            details.push(JobDetail { line, spec, cores, grants, licences, sharing });
+            let (licences, ended_before) = (entry.licences(), entry.ended_before.clone());
+            details.push(JobDetail { line, spec, cores, grants, licences, ended_before, sharing });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }

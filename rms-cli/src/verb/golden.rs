@@ -559,6 +559,7 @@ fn detail(line: JobLine) -> JobDetail {
         cores: vec![cores("a2", true), cores("a3", false)],
         grants: BTreeMap::new(),
         licences: BTreeMap::new(),
+        ended_before: None,
     }
 }
 

@@ -206,7 +206,12 @@ impl ShowAnswer {
             let over = if is_over { " (over: it is being ended)" } else { "" };
             fields.add("until", time(until) + over);
         }
-        fields.add("run", line.run.to_string());
+        let is_waiting = line.started.is_none();
+        let before = detail.ended_before.as_ref().map(|outcome| match is_waiting {
+            true => format!(" (ended: {outcome})"),
+            false => format!(" (the one before ended: {outcome})"),
+        });
+        fields.add("run", line.run.to_string() + &before.unwrap_or_default());
         fields.add("directory", plain(&spec.execution.cwd));
         match &spec.execution.work {
             Work::Script { script, args } => {

@@ -31,6 +31,9 @@ pub struct Job {
     pub requested: Option<Time>,
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
+    /// Why the last run ended from which it returned to the queue. Absent in older snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_before: Option<Outcome>,
     pub phase: Phase,
     /// The promise to a job that waits under the conservative policy. Absent in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]

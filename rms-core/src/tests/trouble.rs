@@ -1,10 +1,10 @@
 //! Nodes that can start nothing, and processes that are no longer supervised.
 
 use rms_api::Call;
-use rms_api::answer::JobState;
-use rms_api::call::Submission;
+use rms_api::answer::{Answer, JobState};
+use rms_api::call::{Query, Select, Submission};
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{Identity, Inventory, Mebibytes, NodeAdmin, NodeId, Outcome, Role, Run, Span, Usage};
+use rms_model::{Identity, Inventory, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Role, Run, Span, Usage};
 
 use super::World;
 use crate::Event;
@@ -164,6 +164,30 @@ fn a_job_that_may_run_again_waits_if_a_node_cannot_start_it_but_not_forever() {
         }
         assert!(!world.rms.state().jobs().contains_key(&job), "{requeue:?}");
     }
+}
+
+#[test]
+fn a_job_that_returned_to_the_queue_says_why_its_last_run_ended() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    let job = world.submit_with(|job| job.requeue = Some(true));
+    let ended_before = |world: &mut World| match world.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) {
+        Answer::Detail { mut jobs, .. } => jobs.remove(0).ended_before,
+        other => panic!("no details: {other:?}"),
+    };
+    assert_eq!(ended_before(&mut world), None);
+    world.event(Event::AgentGone { name: "n1".to_owned() });
+    while !matches!(world.rms.state().nodes()[&NodeId(1)].link, NodeLink::Lost { .. }) {
+        world.now += Span::from_secs(10);
+        world.event(Event::Tick);
+    }
+    assert_eq!(world.line(job).state, JobState::Waiting);
+    let lost = Some(Outcome::NodeLost { node: "n1".to_owned() });
+    assert_eq!(ended_before(&mut world), lost);
+    world.restart(1);
+    world.node("n2", &[]);
+    assert_eq!((world.line(job).state, world.line(job).run), (JobState::Started, Run(2)));
+    assert_eq!(ended_before(&mut world), lost, "its second run still tells why there is one");
 }
 
 #[test]

@@ -551,6 +551,7 @@ fn first_answers() -> Vec<Answer> {
         cores: vec![cores()],
         grants: BTreeMap::new(),
         licences: BTreeMap::new(),
+        ended_before: None,
     };
     vec![
         Answer::Done,
