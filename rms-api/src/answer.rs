@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, CpuLoans, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner, Policy,
-    Profile, Request, ResourceRequest, Run, Slice, Span, Time,
+    ClusterId, CpuLoans, Devices, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner,
+    Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -197,6 +197,13 @@ pub struct JobDetail {
     /// Its part of each node that it shares, by the node's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<String, Grant>,
+    /// Licences that a running job has now of each of its clusters, none where it has given all back. Absent for jobs
+    /// that never had any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub licences: BTreeMap<ClusterId, Devices>,
+    /// Why its last run ended, of a job that has returned to the queue; kept in its next run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_before: Option<Outcome>,
     /// Present once it has lent CPUs or has started on CPUs of other jobs (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingDetail>,

@@ -64,7 +64,7 @@ pub struct LoanLine {
     /// The other job.
     pub job: JobId,
     pub cores: Indices,
-    /// The time since which the two jobs share their current cores.
+    /// The time since which the borrower has these cores.
     pub since: Time,
     /// The owner's processes have left them.
     pub is_in_force: bool,

@@ -207,6 +207,9 @@ pub enum Refusal {
     LastAdmin,
     #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
     NodeInUse { node: String },
+    /// The reason says what to do.
+    #[error("node {node} cannot be resumed, as it has drained itself: {reason}")]
+    NodeInTrouble { node: String, reason: String },
     #[error("an evolving application needs at least one stage, and at least one node in each")]
     EmptyStage,
     #[error("stage {stage} needs {wanted} nodes of {possible}")]
@@ -356,6 +359,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::NoSuchCertificate => "no_such_certificate",
         Refusal::NodeInAnotherCluster { .. } => "node_in_another_cluster",
         Refusal::NodeInUse { .. } => "node_in_use",
+        Refusal::NodeInTrouble { .. } => "node_in_trouble",
         Refusal::NodeConnected { .. } => "node_connected",
         Refusal::ClusterInUse { .. } => "cluster_in_use",
         Refusal::JobsOfRevoked { .. } => "jobs_of_revoked",

@@ -1,9 +1,9 @@
 //! Explains in plain sentences why a job is in its state.
 
 use negotiation::Phase;
-use rms_api::answer::{Blocker, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
+use rms_api::answer::{Blocker, JobDetail, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Run, Slice, Span, Time, hostlist};
+use rms_model::{JobRecord, Outcome, Run, Slice, Span, Time, hostlist};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -266,13 +266,14 @@ pub fn offer(line: &NegotiationLine, now: Time) -> String {
 const MAX_BLOCKERS: usize = 5;
 
 /// Returns one or two sentences about a job that is in the system.
-pub fn line(
-    line: &JobLine,
+pub fn detail(
+    detail: &JobDetail,
     clusters: &ClusterNames,
     negotiations: &[NegotiationLine],
     allowed: &Allowed,
     now: Time,
 ) -> String {
+    let (line, ended_before) = (&detail.line, detail.ended_before.as_ref());
     let open: Vec<&NegotiationLine> =
         negotiations.iter().filter(|other| other.job == line.job && !other.phase.is_over()).collect();
     let open = open.as_slice();
@@ -291,7 +292,7 @@ pub fn line(
                 }
                 None => "No start can be told yet.".to_owned(),
             };
-            let before = if line.run.0 > 0 { format!(" {}", ended_before(line.run)) } else { String::new() };
+            let before = if line.run.0 > 0 { format!(" {}", returned(line.run, ended_before)) } else { String::new() };
             format!("{job} waits: {why}.{before} {estimate}{}", sizes::sentence(line, open, now))
         }
         JobState::Started => {
@@ -309,11 +310,14 @@ pub fn line(
                 None => stages::sentence(line, now),
             };
             let broken = broken_terms(line, negotiations, allowed);
+            let again = ended_before.map_or_else(String::new, |outcome| {
+                format!(" This is its run {}: the one before was ended ({outcome}).", line.run)
+            });
             let (runs_on, awaited) = match &line.reason {
                 None => ("runs on", String::new()),
                 Some(reason) => ("has", format!(" I{}.", &awaited(reason, now)[1..])),
             };
-            format!("{job} {runs_on} {}{since}.{awaited}{changes}{broken}{until}", on())
+            format!("{job} {runs_on} {}{since}.{again}{awaited}{changes}{broken}{until}", on())
         }
         JobState::Ending => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(": it was {outcome}"));
@@ -367,15 +371,16 @@ pub fn record(record: &JobRecord) -> String {
         None if record.run.0 > 0 => format!(
             "{job} ended at {ended} without having started again: {}. {}",
             record.outcome,
-            ended_before(record.run)
+            returned(record.run, None)
         ),
         None => format!("{job} ended at {ended} without having started: {}.", record.outcome),
     }
 }
 
-/// Returns that a job which returned to the queue has run before.
-fn ended_before(run: Run) -> String {
-    format!("Its run {run} was ended, and it returned to the queue.")
+/// Returns that a job which returned to the queue has run before, and why that run ended, if it is known.
+fn returned(run: Run, outcome: Option<&Outcome>) -> String {
+    let why = outcome.map_or_else(String::new, |outcome| format!(" ({outcome})"));
+    format!("Its run {run} was ended{why}, and it returned to the queue.")
 }
 
 #[cfg(test)]

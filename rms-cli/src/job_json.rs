@@ -72,9 +72,11 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "error_file": spec.execution.stdio.error,
         "streamed": spec.execution.stdio.stream,
         "requeue": spec.requeue,
+        "ended_before": json::outcome(detail.ended_before.as_ref()),
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "grants": detail.grants.iter().map(|(node, grant)| (node.clone(), json::grant(grant))).collect::<serde_json::Map<_, _>>(),
+        "licences": detail.licences.iter().map(|(cluster, licences)| (clusters.name(*cluster), json!(licences))).collect::<serde_json::Map<_, _>>(),
         "sharing": detail.sharing.as_ref().map(sharing),
         "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });

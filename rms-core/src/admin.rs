@@ -10,6 +10,7 @@ use rms_model::{Identity, JobId, Mebibytes, NodeAdmin, Role, Settings, Time, hos
 
 use crate::access;
 use crate::admit;
+use crate::agents::BY_ITSELF;
 use crate::executable::too_large;
 use crate::jobs::Jobs;
 use crate::rights::{self, admins_only};
@@ -71,6 +72,35 @@ impl Admin<'_> {
         }
     }
 
+    /// Takes back that an admin drained nodes or took them down. What a node says of itself stays: it would only fail
+    /// to start jobs, or start them without what it must enforce.
+    pub(crate) fn resume(
+        &mut self,
+        now: Time,
+        step: &mut Step,
+        who: &Identity,
+        names: &[String],
+    ) -> Result<Answer, Refusal> {
+        admins_only(who, "change nodes")?;
+        let nodes = rights::nodes_named(self.jobs.state(), names)?;
+        for node in &nodes {
+            let entry = &self.jobs.state().nodes()[node];
+            if let NodeAdmin::Drain { reason, by, .. } = &entry.admin
+                && by == BY_ITSELF
+            {
+                return Err(Refusal::NodeInTrouble { node: entry.name.clone(), reason: reason.clone() });
+            }
+        }
+        for node in nodes {
+            let trouble = self.jobs.context.troubles.get(&node).cloned();
+            let by_itself = |reason| NodeAdmin::Drain { reason, by: BY_ITSELF.to_owned(), since: now };
+            let admin = trouble.map_or(NodeAdmin::Enabled, by_itself);
+            self.jobs.context.record(step, Fact::NodeAdminChanged { node, admin });
+        }
+        self.jobs.context.passes.wanted = true;
+        Ok(Answer::Done)
+    }
+
     pub(crate) fn set_admin(
         &mut self,
         now: Time,
@@ -121,6 +151,7 @@ impl Admin<'_> {
         }
         for node in nodes {
             self.jobs.context.forget_sent(node);
+            self.jobs.context.troubles.remove(&node);
             let identity = Identity { role: Role::Agent, name: self.jobs.state().nodes()[&node].name.clone() };
             self.jobs.context.record(step, Fact::NodeRemoved { node });
             // The node can join again only with a new token, as any other node.

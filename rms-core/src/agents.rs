@@ -128,9 +128,13 @@ impl Agents<'_> {
         self.take_in(now, step, node, &report, false);
     }
 
-    /// Drains a node that can start nothing, and resumes it once it can, unless an admin has changed it meanwhile.
+    /// Drains a node that can start nothing, and resumes it once it can, unless an admin has drained it meanwhile.
     pub(crate) fn agent_troubled(&mut self, now: Time, step: &mut Step, name: &str, reason: Option<String>) {
         let Some(node) = self.jobs.state().node_named(name) else { return };
+        match &reason {
+            Some(reason) => drop(self.jobs.context.troubles.insert(node, reason.clone())),
+            None => drop(self.jobs.context.troubles.remove(&node)),
+        }
         let admin = match (&self.jobs.state().nodes()[&node].admin, reason) {
             (NodeAdmin::Enabled, Some(reason)) => NodeAdmin::Drain { reason, by: BY_ITSELF.to_owned(), since: now },
             (NodeAdmin::Drain { reason: old, by, since }, Some(reason)) if by == BY_ITSELF && *old != reason => {
@@ -226,7 +230,7 @@ fn has_room_for<'a>(inventory: &Inventory, mut grants: impl Iterator<Item = &'a 
 }
 
 /// Named as the cause of the drain of a node that reported that it can start nothing; no user has this name.
-const BY_ITSELF: &str = "the node itself";
+pub(crate) const BY_ITSELF: &str = "the node itself";
 
 /// A million changes a second for a hundred thousand years: a higher number from an agent is not accepted.
 const MAX_GENERATION: Generation = Generation(1 << 62);

@@ -131,7 +131,8 @@ impl Answers<'_> {
             let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             let sharing = sharing_detail(self.state(), job, now);
-            details.push(JobDetail { line, spec, cores, grants, sharing });
+            let (licences, ended_before) = (entry.licences(), entry.ended_before.as_deref().cloned());
+            details.push(JobDetail { line, spec, cores, grants, licences, ended_before, sharing });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }
@@ -397,13 +398,15 @@ fn sharing_detail(state: &State, job: JobId, now: Time) -> Option<SharingDetail>
     let name = |node: &NodeId| state.nodes().get(node).map(|node| node.name.clone());
     let is_left = |owner: &Sharing, node: &NodeId| !owner.awaited.contains(node);
     let lent = known.lent.iter().filter_map(|(node, loan)| {
-        let (cores, is_in_force) = (loan.cores.clone(), is_left(known, node));
-        Some(LoanLine { node: name(node)?, job: loan.guest, cores, since: known.since, is_in_force })
+        let (cores, since) = (loan.cores.clone(), loan.since.unwrap_or(known.since));
+        Some(LoanLine { node: name(node)?, job: loan.guest, cores, since, is_in_force: is_left(known, node) })
     });
     let borrowed = known.mates.iter().filter_map(|(node, owner)| {
         let cores = started.grants.get(node)?.cores.clone();
-        let is_in_force = state.jobs().get(owner)?.sharing().is_some_and(|owner| is_left(owner, node));
-        Some(LoanLine { node: name(node)?, job: *owner, cores, since: known.since, is_in_force })
+        let of_owner = state.jobs().get(owner)?.sharing();
+        let since = of_owner.and_then(|owner| owner.lent.get(node)?.since).unwrap_or(known.since);
+        let is_in_force = of_owner.is_some_and(|owner| is_left(owner, node));
+        Some(LoanLine { node: name(node)?, job: *owner, cores, since, is_in_force })
     });
     let (lent, borrowed) = (lent.collect(), borrowed.collect());
     let Sharing { requested: asked_wall, loans, .. } = state.sharing_at(job, now)?;

@@ -41,7 +41,7 @@ impl Rms {
                 let admin = NodeAdmin::Down { reason, by: who.name.clone(), since: now };
                 self.admin().set_admin(now, step, who, &nodes, admin)
             }
-            Call::Resume { nodes } => self.admin().set_admin(now, step, who, &nodes, NodeAdmin::Enabled),
+            Call::Resume { nodes } => self.admin().resume(now, step, who, &nodes),
             Call::Remove { nodes } => self.admin().remove_nodes(now, step, who, &nodes),
             Call::RemoveCluster { name } => self.admin().remove_cluster(step, who, &name),
             Call::CreateToken(order) => self.access().create_token(now, step, who, order),

@@ -52,6 +52,8 @@ pub(crate) struct Context {
     pub(crate) bumped: BTreeSet<NodeId>,
     /// The launch of each job, which is the same for all of its nodes; dropped when the job changes.
     pub(crate) launches: BTreeMap<JobId, Arc<Launch>>,
+    /// Why nodes can start no job, by their own word. Their agents say it again on each new link.
+    pub(crate) troubles: BTreeMap<NodeId, String>,
     /// When to look again at applications whose next stage is late.
     pub(crate) alarms: BTreeMap<JobId, Time>,
     /// When this server was restarted.
@@ -94,6 +96,7 @@ impl Context {
             sent: BTreeMap::new(),
             bumped: BTreeSet::new(),
             launches: BTreeMap::new(),
+            troubles: BTreeMap::new(),
             alarms: BTreeMap::new(),
             booted: None,
             kept: KeptPlan::default(),

@@ -3,7 +3,9 @@
 mod negotiation;
 
 use rms_api::Call;
+use rms_api::answer::{NodeLine, NodeState};
 use rms_api::audit::AuditEntry;
+use rms_api::filter::NodeFilter;
 use rms_model::settings::{AS_OTHERS, Depth, Settings};
 use rms_model::{Time, hostlist};
 use serde_json::{Map, Value, json};
@@ -12,7 +14,7 @@ use super::status::StatusAnswer;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::json;
-use crate::output::Show;
+use crate::output::{self, Show};
 use crate::screen;
 use crate::stamp;
 use crate::table::{Table, plain};
@@ -139,7 +141,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         AdminVerb::Down { nodes, reason } => {
             order("down", &nodes, context, |nodes| Call::Down { nodes, reason }).await?;
         }
-        AdminVerb::Resume { nodes } => order("resumed", &nodes, context, |nodes| Call::Resume { nodes }).await?,
+        AdminVerb::Resume { nodes } => {
+            order("resumed", &nodes, context, |nodes| Call::Resume { nodes }).await?;
+            warn_of_drained(hostlist::expand(&nodes)?, context).await?;
+        }
         AdminVerb::Remove { nodes } => order("removed", &nodes, context, |nodes| Call::Remove { nodes }).await?,
         AdminVerb::RemoveCluster { cluster } => {
             context.client().await?.change(Call::RemoveCluster { name: cluster.clone() }).await?;
@@ -191,6 +196,22 @@ async fn order(
     let nodes = hostlist::expand(nodes)?;
     context.client().await?.change(call(nodes.clone())).await?;
     context.output.show(&NodesDone { word, nodes })
+}
+
+/// Warns of nodes that an admin has resumed and that keep themselves drained.
+async fn warn_of_drained(names: Vec<String>, context: &Context) -> Result<(), Failure> {
+    let states = vec![NodeState::Draining, NodeState::Drained];
+    // One may have been removed meanwhile.
+    let Ok(list) = context.client().await?.nodes_of(NodeFilter { names, states, ..NodeFilter::default() }).await else {
+        return Ok(());
+    };
+    list.nodes.iter().for_each(|node| output::warn(&still_drained(node)));
+    Ok(())
+}
+
+fn still_drained(node: &NodeLine) -> String {
+    let reason = node.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", plain(reason)));
+    format!("node {} has drained itself and stays {}{reason}", node.name, node.state.word())
 }
 
 pub(super) struct SettingList {
@@ -364,6 +385,8 @@ impl Show for Renewed {
 
 #[cfg(test)]
 mod tests {
+    use rms_model::{Generation, Inventory};
+
     use super::*;
 
     #[test]
@@ -374,5 +397,22 @@ mod tests {
         for text in ["", "5", "ms", "-1ms", "1h", "9999999s", "NaNms"] {
             assert!(latency(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_node_that_stays_drained_says_why() {
+        let node = NodeLine {
+            name: "a1".to_owned(),
+            cluster: "a".to_owned(),
+            state: NodeState::Drained,
+            reason: Some("its spool is full".to_owned()),
+            since: Time::EPOCH,
+            inventory: Inventory::default(),
+            free: None,
+            address: String::new(),
+            generation: Generation(1),
+            jobs: Vec::new(),
+        };
+        assert_eq!(still_drained(&node), "node a1 has drained itself and stays drained: its spool is full");
     }
 }

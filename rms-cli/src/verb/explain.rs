@@ -1,6 +1,6 @@
 //! `rms explain`: explains in sentences why jobs are in their states.
 
-use rms_api::answer::{JobLine, JobState, NodeLine, NodeState};
+use rms_api::answer::{JobDetail, JobLine, JobState, NodeLine, NodeState};
 use rms_api::call::Select;
 use rms_api::filter::NodeFilter;
 use rms_api::negotiate::NegotiationLine;
@@ -72,14 +72,14 @@ fn has_processes(line: &JobLine) -> bool {
 
 impl ExplainAnswer {
     fn sentences(&self) -> Vec<(u64, String)> {
-        let live = self.found.live.iter().map(|detail| (detail.line.job.0, self.sentence(&detail.line)));
+        let live = self.found.live.iter().map(|detail| (detail.line.job.0, self.sentence(detail)));
         let ended = self.found.ended.iter().map(|record| (record.job.0, explain::record(record)));
         live.chain(ended).collect()
     }
 
-    fn sentence(&self, line: &JobLine) -> String {
-        let sentence = explain::line(line, &self.clusters, &self.negotiations, &self.allowed, self.found.now);
-        sentence + &self.away_of(line)
+    fn sentence(&self, detail: &JobDetail) -> String {
+        let sentence = explain::detail(detail, &self.clusters, &self.negotiations, &self.allowed, self.found.now);
+        sentence + &self.away_of(&detail.line)
     }
 
     /// Returns a sentence about the job's nodes whose agents are away; empty if there are none.
@@ -108,7 +108,7 @@ impl Show for ExplainAnswer {
             json!({
                 "job": detail.line.job.0,
                 "state": detail.line.state.word(),
-                "text": self.sentence(&detail.line),
+                "text": self.sentence(detail),
                 "reason": json::reason_of(&detail.line),
                 "estimate": json::time(detail.line.estimate),
                 "outcome": json::outcome(detail.line.outcome.as_ref()),

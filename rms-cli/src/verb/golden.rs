@@ -558,6 +558,8 @@ fn detail(line: JobLine) -> JobDetail {
         spec: Arc::new(spec),
         cores: vec![cores("a2", true), cores("a3", false)],
         grants: BTreeMap::new(),
+        licences: BTreeMap::new(),
+        ended_before: None,
     }
 }
 

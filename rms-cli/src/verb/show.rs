@@ -7,7 +7,9 @@ use rms_api::answer::{CoresLine, JobDetail, JobState, LoanLine};
 use rms_api::call::Select;
 use rms_api::masks::MasksOf;
 use rms_model::job::Constraint;
-use rms_model::{Grant, JobId, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist};
+use rms_model::{
+    ClusterId, Devices, Grant, JobId, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist,
+};
 use serde_json::{Value, json};
 
 use super::masks;
@@ -145,6 +147,9 @@ impl ShowAnswer {
         if !detail.grants.is_empty() {
             fields.add("has", detail.grants.iter().map(granted).collect::<Vec<_>>().join("; "));
         }
+        if !detail.licences.is_empty() {
+            fields.add("licences", self.licences(&detail.licences));
+        }
         if !detail.cores.is_empty() {
             fields.add("cores", cores(&detail.cores));
         }
@@ -201,7 +206,12 @@ impl ShowAnswer {
             let over = if is_over { " (over: it is being ended)" } else { "" };
             fields.add("until", time(until) + over);
         }
-        fields.add("run", line.run.to_string());
+        let is_waiting = line.started.is_none();
+        let before = detail.ended_before.as_ref().map(|outcome| match is_waiting {
+            true => format!(" (ended: {outcome})"),
+            false => format!(" (the one before ended: {outcome})"),
+        });
+        fields.add("run", line.run.to_string() + &before.unwrap_or_default());
         fields.add("directory", plain(&spec.execution.cwd));
         match &spec.execution.work {
             Work::Script { script, args } => {
@@ -264,6 +274,18 @@ impl ShowAnswer {
         fields.add("CPU time", stamp::brief(record.usage.cpu));
         fields.add("peak memory", format!("{} KiB", record.usage.peak_memory_kib));
         fields.text()
+    }
+
+    /// Returns `matlab:2`, or `a: matlab:2; b: none` for several clusters.
+    fn licences(&self, licences: &BTreeMap<ClusterId, Devices>) -> String {
+        let counts = |licences: &Devices| if licences.is_empty() { "none".to_owned() } else { licences.to_string() };
+        let of_cluster = |(cluster, licences): (&ClusterId, &Devices)| {
+            format!("{}: {}", self.clusters.name(*cluster), counts(licences))
+        };
+        match licences.len() {
+            1 => licences.values().map(counts).collect(),
+            _ => licences.iter().map(of_cluster).collect::<Vec<_>>().join("; "),
+        }
     }
 
     fn size(&self, request: &rms_model::Request, nodes: &[String]) -> String {

@@ -27,7 +27,7 @@ impl Jobs<'_> {
             let own = entry.part_of(*node, inventory).unwrap_or_else(|| Grant::whole(inventory));
             let cores = share::lend(&own.cores, *cores, inventory, entry.spec.resources.cores_per_package);
             grants.insert(*node, Grant { cores: cores.clone(), ..self.memory_and_devices(job, &request, *node) });
-            loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores });
+            loans.entry(*mate).or_default().insert(*node, Loan { guest: job, cores, since: Some(now) });
         }
         let mut nodes: Vec<NodeId> = lent.iter().map(|lent| lent.node).chain(free.iter().copied()).collect();
         nodes.sort_unstable();

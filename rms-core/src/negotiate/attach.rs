@@ -8,7 +8,7 @@ use negotiation::{
 };
 use rms_api::negotiate::{Attached, Declared, HeldNode, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Sizes, Time};
+use rms_model::{Identity, JobId, NodeId, Role, Sizes, Time};
 
 use super::Negotiations;
 use super::open::started_with;
@@ -357,10 +357,10 @@ impl Negotiations<'_> {
                 is_coming: coming.contains(node) || (has_changed && started.shares.get(node) == Some(&Share::Ordered)),
             }
         };
-        let of_cluster = |cluster: &ClusterId| (*cluster, entry.licences_on(*cluster).clone());
-        let licences = started.request.nodes.keys().map(of_cluster).filter(|(_, licences)| !licences.is_empty());
+        let mut licences = entry.licences();
+        licences.retain(|_, licences| !licences.is_empty());
         Holding {
-            licences: licences.collect(),
+            licences,
             generation: started.generation(),
             nodes: started.nodes.iter().map(node).collect(),
             until: started.at + started.request.wall,

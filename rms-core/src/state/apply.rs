@@ -141,6 +141,7 @@ impl State {
                     requested: None,
                     run: Run(0),
                     phase,
+                    ended_before: None,
                     promised: None,
                     launcher: None,
                     negotiations: None,
@@ -308,6 +309,8 @@ impl State {
                 self.settle_charges(*job, *at);
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
+                    let ending = entry.started().and_then(|started| started.ending.as_ref());
+                    entry.ended_before = ending.map(|ending| Box::new(ending.outcome.clone()));
                     entry.phase = Phase::RequestSent;
                     entry.negotiations = None;
                 })?;

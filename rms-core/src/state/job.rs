@@ -31,6 +31,9 @@ pub struct Job {
     pub requested: Option<Time>,
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
+    /// Why the last run ended from which it returned to the queue. Absent in older snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_before: Option<Box<Outcome>>,
     pub phase: Phase,
     /// The promise to a job that waits under the conservative policy. Absent in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,6 +247,13 @@ impl Job {
         let evolved = self.started().and_then(|started| started.evolved.as_ref());
         let own = evolved.and_then(|evolved| evolved.licences.get(&cluster)).map(|own| &own.licences);
         own.unwrap_or(&self.spec.resources.licences)
+    }
+
+    /// Returns the licences that the running job has now of each of its clusters; empty if it never had any.
+    pub(crate) fn licences(&self) -> BTreeMap<ClusterId, Devices> {
+        let here = self.started().filter(|_| self.is_licensed()).map(|started| &started.request.nodes);
+        let clusters = here.into_iter().flatten().filter(|(_, n_nodes)| **n_nodes > 0);
+        clusters.map(|(cluster, _)| (*cluster, self.licences_on(*cluster).clone())).collect()
     }
 
     /// Returns whether the job has licences of any cluster, or has had some.

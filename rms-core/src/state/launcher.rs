@@ -44,6 +44,7 @@ impl State {
             requested: None,
             run: Run(0),
             phase,
+            ended_before: None,
             promised: None,
             launcher,
             negotiations: None,

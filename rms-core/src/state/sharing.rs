@@ -50,6 +50,9 @@ pub struct Sharing {
 pub struct Loan {
     pub guest: JobId,
     pub cores: Indices,
+    /// Since when the guest has these cores. Absent in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
 }
 
 impl Sharing {

@@ -1,7 +1,8 @@
 //! Jobs that start on cores lent by running jobs, and what happens to both (004).
 
-use rms_api::answer::JobState;
-use rms_api::call::{Nodes, Select, Shape};
+use rms_api::answer::{Answer, JobState};
+use rms_api::call::update::{Changes, WallChange};
+use rms_api::call::{Nodes, Query, Select, Shape};
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Role, Span};
@@ -115,6 +116,33 @@ fn a_guest_is_started_where_its_mate_has_left_the_cpus() {
         world.is_done(guest);
         assert_eq!((world.n_cores(owner), world.wall(owner)), (vec![4, 4], Span::from_mins(70)));
     }
+}
+
+#[test]
+fn a_loan_began_when_its_guest_got_the_cores() {
+    let mut world = lending("nodes", 1);
+    let owner = world.asks_to_share(1, 60, true);
+    world.runs("n1", owner, true);
+    world.now += Span::from_mins(1);
+    let (began, guest) = (world.now, world.asks_to_share(1, 10, true));
+    [owner, guest].into_iter().for_each(|job| drop(world.runs("n1", job, true)));
+    // What else changes of either is not another loan.
+    for job in [owner, guest] {
+        world.now += Span::from_mins(2);
+        let changes = Changes { wall: Some(WallChange::More(Span::from_mins(1))), ..Changes::default() };
+        world.ask(Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) });
+        let since = |job| world.rms.state().jobs()[&job].sharing().map(|sharing| sharing.since);
+        assert_eq!(since(job), Some(world.now));
+    }
+    let mut loans = |job: JobId| match world.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) {
+        Answer::Detail { mut jobs, .. } => {
+            let sharing = jobs.remove(0).sharing.expect("it shares");
+            let all = sharing.lent.into_iter().chain(sharing.borrowed);
+            all.map(|loan| (loan.job, loan.since)).collect::<Vec<_>>()
+        }
+        other => panic!("no details: {other:?}"),
+    };
+    assert_eq!((loans(owner), loans(guest)), (vec![(guest, began)], vec![(owner, began)]));
 }
 
 #[test]

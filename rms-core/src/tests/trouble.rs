@@ -1,10 +1,10 @@
 //! Nodes that can start nothing, and processes that are no longer supervised.
 
 use rms_api::Call;
-use rms_api::answer::JobState;
-use rms_api::call::Submission;
+use rms_api::answer::{Answer, JobState};
+use rms_api::call::{Query, Select, Submission};
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{Inventory, Mebibytes, NodeAdmin, NodeId, Outcome, Run, Span, Usage};
+use rms_model::{Identity, Inventory, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Role, Run, Span, Usage};
 
 use super::World;
 use crate::Event;
@@ -71,6 +71,44 @@ fn what_an_admin_says_of_a_node_holds_before_what_it_says_itself() {
 }
 
 #[test]
+fn a_node_that_has_drained_itself_is_resumed_by_nobody_else() {
+    let mut world = World::new();
+    let [node, other] = ["n1", "n2"].map(|name| world.node(name, &[]));
+    let why = "its kernel does not enforce memory, which must_enforce in agent.toml demands";
+    let by_itself =
+        |world: &World| matches!(admin(world, node), NodeAdmin::Drain { by, .. } if by == "the node itself");
+    let resume = |world: &mut World| {
+        let nodes = ["n2", "n1"].map(str::to_owned).to_vec();
+        let root = Identity { role: Role::Admin, name: "root".to_owned() };
+        world.ask_as(root, Call::Resume { nodes }).map(drop).map_err(|refusal| refusal.to_string())
+    };
+    troubled(&mut world, Some(why));
+    world.ask(Call::Drain { nodes: vec!["n2".to_owned()], reason: "fan".to_owned() });
+    let refused = resume(&mut world).expect_err("it can still start nothing");
+    assert_eq!(refused, format!("node n1 cannot be resumed, as it has drained itself: {why}"));
+    assert!(by_itself(&world) && admin(&world, other) != NodeAdmin::Enabled, "nothing is resumed");
+
+    // The drain of an admin, and a restart, change nothing of it.
+    let out: [fn(Vec<String>) -> Call; 2] = [
+        |nodes| Call::Drain { nodes, reason: "fan".to_owned() },
+        |nodes| Call::Down { nodes, reason: "smoke".to_owned() },
+    ];
+    for call in out {
+        world.ask(call(vec!["n1".to_owned()]));
+        assert!(!by_itself(&world));
+        resume(&mut world).expect("the admin takes back what an admin has said");
+        assert!(by_itself(&world) && admin(&world, other) == NodeAdmin::Enabled, "{:?}", admin(&world, node));
+    }
+    world.restart(1);
+    resume(&mut world).expect_err("it has not said that it is well");
+    troubled(&mut world, None);
+    assert_eq!(admin(&world, node), NodeAdmin::Enabled);
+    world.ask(Call::Drain { nodes: vec!["n1".to_owned()], reason: "fan".to_owned() });
+    resume(&mut world).expect("it is well");
+    assert_eq!(admin(&world, node), NodeAdmin::Enabled);
+}
+
+#[test]
 fn a_node_that_is_named_twice_is_one_node() {
     let mut world = World::new();
     let [first, second] = ["n1", "n2"].map(|name| world.node(name, &[]));
@@ -126,6 +164,30 @@ fn a_job_that_may_run_again_waits_if_a_node_cannot_start_it_but_not_forever() {
         }
         assert!(!world.rms.state().jobs().contains_key(&job), "{requeue:?}");
     }
+}
+
+#[test]
+fn a_job_that_returned_to_the_queue_says_why_its_last_run_ended() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    let job = world.submit_with(|job| job.requeue = Some(true));
+    let ended_before = |world: &mut World| match world.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) {
+        Answer::Detail { mut jobs, .. } => jobs.remove(0).ended_before,
+        other => panic!("no details: {other:?}"),
+    };
+    assert_eq!(ended_before(&mut world), None);
+    world.event(Event::AgentGone { name: "n1".to_owned() });
+    while !matches!(world.rms.state().nodes()[&NodeId(1)].link, NodeLink::Lost { .. }) {
+        world.now += Span::from_secs(10);
+        world.event(Event::Tick);
+    }
+    assert_eq!(world.line(job).state, JobState::Waiting);
+    let lost = Some(Outcome::NodeLost { node: "n1".to_owned() });
+    assert_eq!(ended_before(&mut world), lost);
+    world.restart(1);
+    world.node("n2", &[]);
+    assert_eq!((world.line(job).state, world.line(job).run), (JobState::Started, Run(2)));
+    assert_eq!(ended_before(&mut world), lost, "its second run still tells why there is one");
 }
 
 #[test]

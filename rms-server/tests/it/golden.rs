@@ -116,7 +116,7 @@ fn sharing(since: Time) -> Sharing {
         done: 9000,
         since,
         rate: 3,
-        lent: BTreeMap::from([(NodeId(3), Loan { guest: JobId(9), cores: (2..4).collect() })]),
+        lent: BTreeMap::from([(NodeId(3), Loan { guest: JobId(9), cores: (2..4).collect(), since: None })]),
         mates: BTreeMap::from([(NodeId(4), JobId(5))]),
         generation: 2,
         awaited: BTreeSet::from([NodeId(3)]),

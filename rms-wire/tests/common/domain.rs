@@ -550,6 +550,8 @@ fn first_answers() -> Vec<Answer> {
         spec: std::sync::Arc::new(spec(tasks)),
         cores: vec![cores()],
         grants: BTreeMap::new(),
+        licences: BTreeMap::new(),
+        ended_before: None,
     };
     vec![
         Answer::Done,

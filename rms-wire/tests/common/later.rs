@@ -15,9 +15,9 @@ use rms_api::filter::{RecordColumn, Way};
 use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, ProcessMask, ProcessOf, SeenMasks};
 use rms_api::{Answer, Call, Query};
 use rms_model::{
-    CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId, JobRecord,
-    JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span, Speedup, Time,
-    Work,
+    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId,
+    JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span,
+    Speedup, Time, Work,
 };
 use rms_wire::ClientRequest;
 
@@ -243,7 +243,15 @@ pub fn answers() -> Vec<Answer> {
     let spec =
         Arc::new(JobSpec::of(line.owner.clone(), Work::Tasks { argv: vec!["a".to_owned()] }, vec![request.clone()]));
     let grants = BTreeMap::from([("n1".to_owned(), grant())]);
-    let jobs = vec![JobDetail { line, spec, cores: Vec::new(), grants, sharing: None }];
+    let jobs = vec![JobDetail {
+        line,
+        spec,
+        cores: Vec::new(),
+        grants,
+        licences: BTreeMap::new(),
+        ended_before: None,
+        sharing: None,
+    }];
     let loan = |node: &str, other: u64, is_in_force| LoanLine {
         node: node.to_owned(),
         job: JobId(other),
@@ -260,6 +268,9 @@ pub fn answers() -> Vec<Answer> {
     let shared = vec![JobDetail { sharing: Some(sharing), ..jobs[0].clone() }];
     let nodes = vec![NodeLine { free: Some(slice()), ..domain::node_line(NodeState::Busy) }];
     let first = jobs[0].clone();
+    let licences = BTreeMap::from([(ClusterId(0), devices("matlab:2"))]);
+    let ended_before = Some(Outcome::NodeLost { node: "n1".to_owned() });
+    let later = vec![JobDetail { licences, ended_before, ..jobs[0].clone() }];
     let mut unlent = first.line.clone();
     if let Some(Reason::Blocked { lenders, .. }) = &mut unlent.reason {
         let told = Lenders { ends_no_earlier: true, n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2 };
@@ -277,6 +288,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::History(vec![JobRecord { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..domain::record(0) }]),
         masks(),
         Answer::Detail { now, planned: now, jobs: vec![JobDetail { line: unlent, ..first }] },
+        Answer::Detail { now, planned: now, jobs: later },
     ]
 }
 

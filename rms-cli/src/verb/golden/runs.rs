@@ -42,6 +42,30 @@ fn a_job_that_waits_again_has_run_before() {
 }
 
 #[test]
+fn what_ended_the_last_run_is_told_of_a_job_that_waits_or_runs_again() {
+    let again = |line: JobLine| {
+        let ended_before = Some(Outcome::NodeLost { node: "a7".to_owned() });
+        let detail = JobDetail { ended_before, ..detail(JobLine { run: Run(3), ..line }) };
+        Found { now: NOW, live: vec![detail], ended: Vec::new() }
+    };
+    let text = explained(again(held()));
+    assert!(text.contains("Its run 3 was ended (node a7 lost), and it returned to the queue."), "{text}");
+    let text = explained(again(started()));
+    assert!(text.contains("This is its run 3: the one before was ended (node a7 lost)."), "{text}");
+    let run = |found: Found| {
+        let text = shown(found);
+        text.lines().find_map(|line| Some(line.trim().strip_prefix("run ")?.trim().to_owned()))
+    };
+    assert_eq!(run(again(held())).as_deref(), Some("3 (ended: node a7 lost)"));
+    assert_eq!(run(again(started())).as_deref(), Some("3 (the one before ended: node a7 lost)"));
+    let warnings = BTreeMap::new();
+    let json =
+        show::ShowAnswer { found: again(held()), clusters: clusters(), warnings, with_script: false, is_one: true }
+            .json();
+    assert_eq!(json["ended_before"]["word"], "node_lost", "{json}");
+}
+
+#[test]
 fn the_input_of_a_job_is_shown() {
     let mut detail = detail(started());
     Arc::make_mut(&mut detail.spec).execution.stdio.input = Some("input.dat".to_owned());

@@ -139,3 +139,28 @@ fn a_job_one_of_whose_nodes_is_away() {
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
     check("explain_away", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away });
 }
+
+/// What a job asked for stays beside it.
+#[test]
+fn the_licences_that_a_job_has_now() {
+    let show = |licences: &[(ClusterId, Devices)]| {
+        let mut job = detail(started());
+        Arc::make_mut(&mut job.spec).resources.licences = devices("matlab:2");
+        job.licences = licences.iter().cloned().collect();
+        let found = Found { now: NOW, live: vec![job], ended: Vec::new() };
+        show::ShowAnswer { found, clusters: clusters(), warnings: BTreeMap::new(), with_script: false, is_one: true }
+    };
+    let [a, b] = [1, 2].map(ClusterId);
+    let line = |licences: &[(ClusterId, Devices)]| {
+        let text = show(licences).text();
+        text.lines().find_map(|line| Some(line.trim().strip_prefix("licences ")?.trim().to_owned()))
+    };
+    assert_eq!(line(&[]), None);
+    assert_eq!(line(&[(a, devices("matlab:1,ansys:3"))]).as_deref(), Some("ansys:3,matlab:1"));
+    assert_eq!(line(&[(a, Devices::default())]).as_deref(), Some("none"));
+    assert_eq!(line(&[(a, devices("matlab:1")), (b, Devices::default())]).as_deref(), Some("a: matlab:1; b: none"));
+    let json = |licences: &[(ClusterId, Devices)]| show(licences).json()["licences"].clone();
+    assert_eq!(json(&[]), serde_json::json!({}));
+    let both = [(a, devices("matlab:1")), (b, Devices::default())];
+    assert_eq!(json(&both), serde_json::json!({"a": {"matlab": 1}, "b": {}}));
+}

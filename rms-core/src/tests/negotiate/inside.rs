@@ -2,11 +2,11 @@
 //! negotiated.
 
 use negotiation::{Direction, Ending, Item, Phase, Reason, Resource, SetRule, Terms};
-use rms_api::call::{Nodes, Shape};
+use rms_api::call::{Nodes, Query, Select, Shape};
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_api::{Answer, Call};
-use rms_model::{ClusterId, Grant, Inventory, JobId, Mebibytes, NodeId, OnResize, Outcome, Span, Usage};
+use rms_model::{ClusterId, Devices, Grant, Inventory, JobId, Mebibytes, NodeId, OnResize, Outcome, Span, Usage};
 
 use super::{Scene, malleable, nodes};
 use crate::{Effect, Event};
@@ -119,6 +119,14 @@ impl Scene {
     fn n_licences_of(&self, job: JobId) -> u32 {
         self.world.rms.state().jobs()[&job].licences_on(ClusterId(0)).count("matlab")
     }
+
+    /// Returns the licences that a job is shown to have, of each cluster.
+    fn licences_shown(&mut self, job: JobId) -> Vec<String> {
+        match self.call(Call::Query(Query::Job(Select::Ids(vec![job])))) {
+            Ok(Answer::Detail { mut jobs, .. }) => jobs.remove(0).licences.values().map(Devices::to_string).collect(),
+            other => panic!("not shown: {other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -222,6 +230,22 @@ fn licences_that_are_given_back_serve_others_at_once() {
     let other = scene.shares(1, 10, 0, 0, hour());
     assert!(scene.gets(other, matlab(), 1) && !scene.gets(job, matlab(), 5) && scene.gets(job, matlab(), 4));
     scene.is_durable();
+}
+
+#[test]
+fn a_running_job_is_shown_the_licences_that_it_has_now() {
+    let mut scene = scene(1);
+    let job = scene.shares(1, 10, 0, 4, hour());
+    let without = scene.shares(1, 10, 0, 0, hour());
+    assert_eq!((scene.licences_shown(job), scene.licences_shown(without)), (vec!["matlab:4".to_owned()], Vec::new()));
+    assert!(scene.gives(job, matlab(), 1) && scene.gets(without, matlab(), 1));
+    assert_eq!(scene.licences_shown(job), ["matlab:3"]);
+    assert_eq!(scene.licences_shown(without), ["matlab:1"]);
+    // One that has given all back is shown to have none, and not what it asked for.
+    assert!(scene.gives(job, matlab(), 3));
+    assert_eq!(scene.licences_shown(job), [""]);
+    let waits = scene.shares(1, 10, 0, 5, hour());
+    assert!(!scene.is_started(waits) && scene.licences_shown(waits).is_empty());
 }
 
 /// The agents of all nodes are told about each change, and what earlier ones gave back is no longer at stake.
