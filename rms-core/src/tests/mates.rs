@@ -7,6 +7,7 @@ use rms_api::call::{Nodes, Select, Shape};
 use rms_model::{Inventory, JobId, Outcome, Span, Time};
 
 use super::World;
+use super::lending::lending_on;
 use crate::Event;
 use crate::plan::slowdown::{Fraction, Mate, Wanted, select};
 use crate::state::State;
@@ -257,4 +258,55 @@ fn looking_at_the_best_few_alone_costs_little() {
         n_found + n_missed,
         excess / f64::from(n_found.max(1))
     );
+}
+
+/// Of two or three jobs that run, one has waited for none of its time, the others for two and a half times theirs.
+#[test]
+fn the_cut_off_may_be_the_mean_or_a_percentile_of_running_jobs() {
+    for (n_late, cut_off, may_borrow) in [
+        (1, "mean", true),
+        (1, "median", false),
+        (1, "p70", true),
+        (2, "median", true),
+        (0, "mean", false),
+        (0, "p70", false),
+    ] {
+        let mut world = lending_on("nodes", 1 + n_late.max(1), CORES);
+        world.set("max_slowdown", cut_off);
+        let mate = world.asks_to_share(1, 120, true);
+        let mins = if n_late == 0 { 200 } else { 50 };
+        let first: Vec<JobId> = (0..n_late.max(1)).map(|_| world.asks_to_share(1, mins, false)).collect();
+        let late: Vec<JobId> = (0..n_late).map(|_| world.asks_to_share(1, 20, false)).collect();
+        world.now += Span::from_mins(50);
+        if n_late > 0 {
+            first.into_iter().for_each(|job| world.is_done(job));
+        }
+        assert!(late.iter().all(|job| world.is_started(*job)), "{cut_off}");
+        let guest = world.asks_to_share(1, 10, true);
+        assert_eq!(world.is_started(guest), may_borrow, "{n_late} late, {cut_off}");
+        assert_eq!(world.lender_of(guest).contains(&mate), may_borrow, "{n_late} late, {cut_off}");
+    }
+}
+
+#[test]
+fn a_moldable_job_tries_all_sizes_without_mates_first() {
+    for two_lend in [false, true] {
+        let mut world = lending_on("nodes", 2, CORES);
+        world.set("max_slowdown", "infinite");
+        let owner = world.asks_to_share(1, 120, true);
+        let molds = |world: &mut World, share: bool| {
+            let shape = |nodes, mins| Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_mins(mins)) };
+            world.submit_with(|submission| {
+                submission.shapes = vec![shape(2, 10), shape(1, 90)];
+                submission.resources.share = share;
+            })
+        };
+        let alone = molds(&mut world, two_lend);
+        assert_eq!((world.n_cores(alone), world.lender_of(alone)), (vec![CORES], Vec::new()), "a node is free");
+        let guest = molds(&mut world, true);
+        match two_lend {
+            true => assert_eq!((world.n_cores(guest), world.lender_of(guest)), (vec![2, 2], vec![owner, alone])),
+            false => assert!(!world.is_started(guest), "one node takes it as long there as the wait for two"),
+        }
+    }
 }
