@@ -124,6 +124,7 @@ pub fn resources(asked: &ResourceRequest) -> Value {
         "one_thread_a_core": asked.one_thread_a_core,
         "share": asked.share,
         "min_cpus_per_node": asked.min_cpus_per_node,
+        "min_cpus_per_task": asked.min_cpus_per_task,
         "cores_per_package": asked.cores_per_package,
         "contiguous": asked.contiguous,
     })

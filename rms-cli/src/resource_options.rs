@@ -50,6 +50,9 @@ pub struct ResourceOptions {
     /// Keep at least this many CPUs on each node while sharing; one per task there if absent
     #[arg(long, value_name = "COUNT", requires = "share")]
     pub min_cpus_per_node: Option<u32>,
+    /// Keep at least this many CPUs for each task while sharing, in order; the last for all others: 4,1
+    #[arg(long, value_name = "COUNTS", requires = "share", value_delimiter = ',')]
+    pub min_cpus_per_task: Option<Vec<u32>>,
     /// Keep at least this many cores of each package (socket) of the job's nodes while sharing
     #[arg(long, value_name = "COUNT", requires = "share")]
     pub cores_per_package: Option<u32>,
@@ -96,6 +99,7 @@ impl ResourceOptions {
             hint: self.hint.or(lower.hint),
             share: self.share || lower.share,
             min_cpus_per_node: self.min_cpus_per_node.or(lower.min_cpus_per_node),
+            min_cpus_per_task: self.min_cpus_per_task.or(lower.min_cpus_per_task),
             cores_per_package: self.cores_per_package.or(lower.cores_per_package),
             contiguous: self.contiguous || lower.contiguous,
         }
@@ -137,6 +141,7 @@ impl ResourceOptions {
             one_thread_a_core: self.hint == Some(Hint::Nomultithread),
             share: self.share,
             min_cpus_per_node: self.min_cpus_per_node.unwrap_or(0),
+            min_cpus_per_task: self.min_cpus_per_task.clone().unwrap_or_default(),
             cores_per_package: self.cores_per_package.unwrap_or(0),
             contiguous: self.contiguous,
         })
@@ -160,6 +165,7 @@ impl ResourceOptions {
             one_thread_a_core: self.hint.map(|_| asked.one_thread_a_core),
             share: self.share.then_some(true),
             min_cpus_per_node: self.min_cpus_per_node,
+            min_cpus_per_task: self.min_cpus_per_task.clone(),
             cores_per_package: self.cores_per_package,
             contiguous: self.contiguous.then_some(true),
         })
@@ -308,6 +314,10 @@ mod tests {
             ("--hint=multithread", nothing()),
             ("--share", ResourceRequest { share: true, ..nothing() }),
             ("--share --min-cpus-per-node=2", ResourceRequest { share: true, min_cpus_per_node: 2, ..nothing() }),
+            (
+                "--share --min-cpus-per-task=4,1",
+                ResourceRequest { share: true, min_cpus_per_task: vec![4, 1], ..nothing() },
+            ),
             ("--contiguous", ResourceRequest { contiguous: true, ..nothing() }),
             ("--share --cores-per-package=2", ResourceRequest { share: true, cores_per_package: 2, ..nothing() }),
         ] {
@@ -329,6 +339,8 @@ mod tests {
             ("--share --exclusive", "cannot be used with"),
             ("--min-cpus-per-node=2", "--share"),
             ("--cores-per-package=2", "--share"),
+            ("--min-cpus-per-task=2", "--share"),
+            ("--share --min-cpus-per-task=2,", "invalid value"),
             ("-L matlab:", "write matlab:2"),
             ("-L matlab:x", "write matlab:2"),
             ("-L matlab:a:1", "write matlab:2"),

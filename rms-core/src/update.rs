@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_api::call::update::{Changes, Resizing, ResizingChanges};
+use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::variables::SLURM;
@@ -250,10 +250,13 @@ fn resize(state: &State, who: &Identity, job: JobId, spec: &mut JobSpec, changes
     constraint.features = changes.features.clone().unwrap_or(constraint.features);
     constraint.memory = changes.memory.unwrap_or(constraint.memory);
     let mut resources = changes.resources.of(spec.resources.clone());
-    let keeps = [changes.resources.min_cpus_per_node, changes.resources.cores_per_package].into_iter().flatten();
-    if !resources.share && keeps.into_iter().any(|least| least > 0) {
+    let ResourceChanges { min_cpus_per_node, min_cpus_per_task, cores_per_package, .. } = &changes.resources;
+    let keeps_any = [min_cpus_per_node, cores_per_package].into_iter().flatten().any(|least| *least > 0)
+        || min_cpus_per_task.as_ref().is_some_and(|least| !least.is_empty());
+    if !resources.share && keeps_any {
         return Err(Refusal::Malformed(
-            "min-cpus-per-node and cores-per-package say what a job keeps while it lends CPUs: write share=yes, too",
+            "min-cpus-per-node, min-cpus-per-task and cores-per-package say what a job keeps while it lends CPUs: write \
+             share=yes, too",
         ));
     }
     // Memory per node or per CPU: the one set last counts.

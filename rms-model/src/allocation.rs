@@ -1,6 +1,7 @@
 //! What a job takes of a node that it shares: cores, memory and devices.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,10 @@ pub struct ResourceRequest {
     /// The minimum number of CPUs that it keeps on a node when it lends; 0 for one per task there.
     #[serde(skip_serializing_if = "crate::checked::is_zero")]
     pub min_cpus_per_node: u32,
+    /// The minimum number of CPUs that each of its tasks keeps when it lends, in the order of tasks; the last number
+    /// holds for all others. Empty for one each.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::checked::counts")]
+    pub min_cpus_per_task: Vec<u32>,
     /// The number of cores that it keeps on each package (socket) of its nodes when it lends; 0 for no minimum.
     #[serde(skip_serializing_if = "crate::checked::is_zero")]
     pub cores_per_package: u32,
@@ -124,6 +129,16 @@ impl ResourceRequest {
     /// Returns whether nothing was requested.
     pub fn is_default(&self) -> bool {
         *self == ResourceRequest::default()
+    }
+
+    /// Returns the number of CPUs that these tasks keep when the job lends.
+    pub fn kept_by_tasks(&self, tasks: Range<u32>) -> u32 {
+        let n_tasks = tasks.end.saturating_sub(tasks.start);
+        let Some(last) = self.min_cpus_per_task.last() else { return n_tasks };
+        let own = self.min_cpus_per_task.get(tasks.start as usize..).unwrap_or_default();
+        let own = own.iter().take(n_tasks as usize).map(|least| (*least).max(1));
+        let n_others = n_tasks - own.len() as u32;
+        own.fold(n_others.saturating_mul((*last).max(1)), u32::saturating_add)
     }
 
     /// Returns the devices that each of `n_nodes` must have.

@@ -11,6 +11,8 @@ use crate::time::Span;
 pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
 /// The largest environment, names and values together.
 pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
+/// The most tasks for which a submission gives numbers of their own.
+pub const MAX_COUNTS: usize = 4096;
 /// The most jobs that a call may name.
 pub const MAX_IDS: usize = 65_536;
 
@@ -106,6 +108,20 @@ pub fn ids<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<crate::JobId>, D::E
     match ids.len() {
         n if n > MAX_IDS => Err(D::Error::custom(format_args!("{n} jobs are named; at most {MAX_IDS} are taken"))),
         _ => Ok(ids),
+    }
+}
+
+/// Decodes at most [`MAX_COUNTS`] numbers.
+///
+/// # Errors
+/// There are more.
+pub fn counts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+    let counts: Vec<u32> = Vec::deserialize(from)?;
+    match counts.len() {
+        n if n > MAX_COUNTS => {
+            Err(D::Error::custom(format_args!("{n} numbers for tasks; at most {MAX_COUNTS} are taken")))
+        }
+        _ => Ok(counts),
     }
 }
 

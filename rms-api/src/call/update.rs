@@ -77,6 +77,8 @@ pub struct ResourceChanges {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_cpus_per_node: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_cpus_per_task: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cores_per_package: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contiguous: Option<bool>,
@@ -109,6 +111,7 @@ impl ResourceChanges {
             one_thread_a_core: self.one_thread_a_core.unwrap_or(asked.one_thread_a_core),
             share: self.share.unwrap_or(asked.share),
             min_cpus_per_node: self.min_cpus_per_node.unwrap_or(asked.min_cpus_per_node),
+            min_cpus_per_task: self.min_cpus_per_task.clone().unwrap_or(asked.min_cpus_per_task),
             cores_per_package: self.cores_per_package.unwrap_or(asked.cores_per_package),
             contiguous: self.contiguous.unwrap_or(asked.contiguous),
             ..asked

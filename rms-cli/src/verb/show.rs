@@ -331,6 +331,7 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         one_thread_a_core,
         share,
         min_cpus_per_node,
+        min_cpus_per_task,
         cores_per_package,
         contiguous,
     } = &spec.resources;
@@ -364,6 +365,10 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         (*min_cpus_per_node > 0).then(|| match min_cpus_per_node {
             1 => "at least 1 CPU on each while it does".to_owned(),
             several => format!("at least {several} CPUs on each while it does"),
+        }),
+        (!min_cpus_per_task.is_empty()).then(|| {
+            let counts: Vec<String> = min_cpus_per_task.iter().map(u32::to_string).collect();
+            format!("at least {} CPUs of each task", counts.join(","))
         }),
         (*cores_per_package > 0).then(|| match cores_per_package {
             1 => "at least 1 core of each package".to_owned(),

@@ -33,9 +33,10 @@ Examples:
 While a job runs: time, name, account, comment, priority. While it waits also
 nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
 mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, contiguous,
-share, min-cpus-per-node, cores-per-package, spread, hint, hold, requeue,
-begin, chdir, output, error, input, export, profile, expand, compact, open,
-malleable, on-resize, workers, negotiable, speedup and on-node-loss, as
+share, min-cpus-per-node, min-cpus-per-task, cores-per-package, spread, hint,
+hold, requeue, begin, chdir, output, error, input, export, profile, expand,
+compact, open, malleable, on-resize, workers, negotiable, speedup and
+on-node-loss, as
 'rms submit' takes them; 'compact=yes' stands for a flag without a value.
 'gpus=' and the like replace all GPUs, 'gres=none' all devices. 'clusters=' and
 'constraint=' allow any; 'malleable=' and 'profile=' end changes of its size
@@ -94,6 +95,12 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let least = value.parse().map_err(|_| fail(&"write how many, or 0 for one for each task"))?;
                 changes.resources.min_cpus_per_node = Some(least);
             }
+            "min-cpus-per-task" => {
+                let counts: Result<Vec<u32>, _> =
+                    value.split(',').filter(|_| !value.is_empty()).map(str::parse).collect();
+                let least = counts.map_err(|_| fail(&"write how many for each task (4,1), or nothing for one each"))?;
+                changes.resources.min_cpus_per_task = Some(least);
+            }
             "cores-per-package" => {
                 let least = value.parse().map_err(|_| fail(&"write how many, or 0 for any"))?;
                 changes.resources.cores_per_package = Some(least);
@@ -124,7 +131,8 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let labels = labels.all().map(|label| label.key).join(", ");
                 let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
                 let known = format!(
-                    "time, hold, requeue, begin, exclusive, contiguous, share, min-cpus-per-node, cores-per-package, \
+                    "time, hold, requeue, begin, exclusive, contiguous, share, min-cpus-per-node, min-cpus-per-task, \
+                     cores-per-package, \
                      spread, {labels}, {known}"
                 );
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
@@ -154,6 +162,7 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
         packing: said.packing,
         share: said.share,
         min_cpus_per_node: said.min_cpus_per_node,
+        min_cpus_per_task: said.min_cpus_per_task.clone(),
         cores_per_package: said.cores_per_package,
         contiguous: said.contiguous,
         ..asked

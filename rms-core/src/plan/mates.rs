@@ -24,7 +24,9 @@ use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
 use super::{Placed, Placement};
 use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};
-use crate::state::{Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores};
+use crate::state::{
+    Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores, place_of,
+};
 
 /// A job that starts on cores lent by running jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,10 +201,10 @@ impl<'a> Mates<'a> {
             let n_nodes = nodes.len() as u32;
             let mut lender = Lender { cluster: *cluster, n_nodes, n_with_tasks: n_nodes, parts: Vec::new() };
             let mut cores_of = Vec::with_capacity(nodes.len());
-            for node in nodes {
+            for (idx, node) in (0..).zip(nodes) {
                 let inventory = &self.state.nodes()[node].inventory;
                 let cores = slices.get(node).map_or(inventory.cores, |slice| slice.cores);
-                let least = least_cores(&entry.spec, n_nodes, inventory);
+                let least = least_cores(&entry.spec, n_nodes, Some(idx), inventory);
                 lender.add(self.state.nodes(), LenderPart { n_nodes: 1, cores, asked: cores, least, node: *node });
                 cores_of.push((*node, cores));
             }
@@ -456,7 +458,7 @@ impl<'a> Mates<'a> {
         let mut kept = Vec::with_capacity(lender.parts.len());
         for LenderPart { n_nodes, cores, asked: asked_by_mate, least, node } in lender.parts.iter().copied() {
             let (has, asked) = self.cores_lent(guest, node, cores, least);
-            if has < least_cores(guest.spec, guest.request.n_nodes(), &self.state.nodes()[&node].inventory) {
+            if has < least_cores(guest.spec, guest.request.n_nodes(), None, &self.state.nodes()[&node].inventory) {
                 return None;
             }
             parts.push(CoreShare { n_nodes, has, asked });
@@ -604,7 +606,9 @@ impl<'a> Mates<'a> {
                 Some(starting) => starting.nodes[idx].1,
                 None => mate.part_of(node, inventory).map_or(inventory.cores, |part| part.cores.len()),
             };
-            let (cores, _) = self.cores_lent(guest, node, all, least_cores(&mate.spec, n_with_tasks, inventory));
+            let place = mate.started().map_or(Some(idx as u32), |started| place_of(started, idx as u32));
+            let least = least_cores(&mate.spec, n_with_tasks, place, inventory);
+            let (cores, _) = self.cores_lent(guest, node, all, least);
             LentCores { node, mate: candidate.job, cores }
         })
     }

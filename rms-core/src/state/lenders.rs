@@ -8,6 +8,7 @@ use std::ops::Range;
 use rms_model::{ClusterId, CoreShare, Inventory, JobId, JobSpec, NodeId, Request};
 
 use super::constraint::{pieces_of, threads_of_core};
+use super::evolving::tasks_per_node;
 use super::{Nodes, Shared, State};
 use crate::state::job::{Job, Launcher, Phase, Started};
 
@@ -65,12 +66,12 @@ impl Lender {
         let n_with_tasks = started.began_with().min(n_nodes);
         let mut lender = Lender { cluster, n_nodes, n_with_tasks, parts: Vec::new() };
         let is_shared = shared.get(cluster).is_some();
-        for node in &started.nodes {
+        for (idx, node) in (0..).zip(&started.nodes) {
             let inventory = &nodes.get(node)?.inventory;
             let is_guest = entry.is_guest_on(*node);
             let cores = entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len());
             let asked = if is_guest { cores_asked(&entry.spec, &started.request, inventory, is_shared) } else { cores };
-            let least = least_cores(&entry.spec, n_with_tasks, inventory);
+            let least = least_cores(&entry.spec, n_with_tasks, place_of(started, idx), inventory);
             lender.add(nodes, LenderPart { n_nodes: 1, cores, asked, least, node: *node });
         }
         Some(lender)
@@ -119,18 +120,37 @@ impl State {
     }
 }
 
-/// Returns the fewest cores with which a job continues on each of its nodes: its own minimum, or one CPU for each task
-/// (004, §3.3).
-pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, inventory: &Inventory) -> u32 {
-    let n_tasks = spec.tasks.most_on_a_node(n_nodes);
-    let cpus = match spec.resources.min_cpus_per_node {
-        0 => n_tasks,
-        least => least.max(n_tasks),
-    };
+/// Returns the place of a node among those of a job, as far as that says which tasks are there: not once its nodes have
+/// changed.
+pub(crate) fn place_of(started: &Started, idx: u32) -> Option<u32> {
+    started.evolved.is_none().then_some(idx)
+}
+
+/// Returns the fewest cores with which a job continues on the node at this place of its nodes, or on any: its own
+/// minima, or one CPU for each task (004, §3.3).
+pub(crate) fn least_cores(spec: &JobSpec, n_nodes: u32, place: Option<u32>, inventory: &Inventory) -> u32 {
+    let of_tasks = kept_by_tasks(spec, n_nodes, place);
+    let cpus = of_tasks.max(spec.resources.min_cpus_per_node);
     // If it has fewer cores of a package, it keeps fewer: `share::lend` finds at least what this leaves.
     let of_package = |cores: Range<u32>| spec.resources.cores_per_package.min(cores.end - cores.start);
     let of_packages: u32 = inventory.packages().map(of_package).sum();
     cpus.div_ceil(threads_of_core(spec, inventory)).max(of_packages).max(1)
+}
+
+fn kept_by_tasks(spec: &JobSpec, n_nodes: u32, place: Option<u32>) -> u32 {
+    if spec.resources.min_cpus_per_task.is_empty() {
+        return spec.tasks.most_on_a_node(n_nodes);
+    }
+    let mut first = 0;
+    let blocks = tasks_per_node(spec, n_nodes).map(|n_tasks| {
+        let block = first..first + n_tasks;
+        first = block.end;
+        spec.resources.kept_by_tasks(block)
+    });
+    match place.filter(|place| *place < n_nodes) {
+        Some(place) => blocks.skip(place as usize).take(1).sum(),
+        None => blocks.max().unwrap_or(0),
+    }
 }
 
 /// Returns the number of cores that one task asks for.

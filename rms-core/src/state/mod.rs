@@ -52,7 +52,7 @@ pub use free::IdSet;
 pub use holders::Holders;
 pub use jobs::Jobs;
 pub(crate) use launcher::spec_for_request;
-pub(crate) use lenders::{Lender, LenderPart, cores_asked, cores_of_task, least_cores};
+pub(crate) use lenders::{Lender, LenderPart, cores_asked, cores_of_task, least_cores, place_of};
 pub(crate) use neighbours::longest_run;
 pub use nodes::Nodes;
 pub(crate) use occupation::Occupation;

@@ -193,6 +193,34 @@ fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
     assert!(world.is_started(owner) && !world.is_started(guest), "it keeps all of both packages");
 }
 
+/// A master and workers: what the master does not need on its node, and nothing of it elsewhere.
+#[test]
+fn a_job_keeps_as_many_cpus_for_each_task_as_it_said() {
+    for (allocation, n_tasks, least, of_owner) in [
+        ("nodes", 2, vec![], vec![2, 2]),
+        ("nodes", 2, vec![3, 1], vec![3, 2]),
+        ("nodes", 4, vec![2, 1], vec![3, 2]),
+        ("cores", 2, vec![3, 1], vec![3, 2]),
+        ("nodes", 4, vec![1, 1, 2], vec![2, 4]),
+    ] {
+        let mut world = lending(allocation, 2);
+        let owner = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(2), wall: Some(Span::from_mins(60)) }];
+            (submission.n_tasks, submission.cpus_per_task) = (Some(n_tasks), 8 / n_tasks);
+            submission.resources.share = true;
+            submission.resources.min_cpus_per_task = least.clone();
+        });
+        let guest = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(2), wall: Some(Span::from_mins(5)) }];
+            submission.resources.share = true;
+        });
+        let is_all_kept = of_owner.contains(&4);
+        assert_eq!(world.is_started(guest), !is_all_kept, "{allocation} {least:?}");
+        let of_owner = if is_all_kept { vec![4, 4] } else { of_owner };
+        assert_eq!(world.n_cores(owner), of_owner, "{allocation} {least:?}");
+    }
+}
+
 #[test]
 fn a_job_keeps_cores_of_each_package_also_where_one_is_smaller() {
     let mut world = World::new();

@@ -74,6 +74,11 @@ pub fn calls() -> Vec<ClientRequest> {
     };
     let parts = [of_limits, of_profile].map(|resizing_changes| Changes { resizing_changes, ..Changes::default() });
     calls.extend(parts.map(update).map(ClientRequest::Call));
+    let resources = ResourceRequest { share: true, min_cpus_per_task: vec![4, 1], ..ResourceRequest::default() };
+    let submission = Submission { resources, ..domain::submission() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
+    let resources = ResourceChanges { min_cpus_per_task: Some(vec![4, 1]), ..ResourceChanges::default() };
+    calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
     calls
 }
 
@@ -142,6 +147,7 @@ fn resources() -> ResourceRequest {
         one_thread_a_core: true,
         share: false,
         min_cpus_per_node: 0,
+        min_cpus_per_task: Vec::new(),
         cores_per_package: 0,
         contiguous: false,
     }
@@ -161,6 +167,7 @@ fn resource_changes() -> ResourceChanges {
         one_thread_a_core: Some(true),
         share: None,
         min_cpus_per_node: None,
+        min_cpus_per_task: None,
         cores_per_package: None,
         contiguous: None,
     }

@@ -24,6 +24,7 @@ fn asked() -> ResourceRequest {
         one_thread_a_core: true,
         share: true,
         min_cpus_per_node: 2,
+        min_cpus_per_task: vec![2, 1],
         cores_per_package: 1,
         contiguous: true,
     }
