@@ -88,7 +88,8 @@ int rms_drom_set_mask(int pid, const unsigned char *mask, size_t n_bytes, int fl
 /* Sets CPUs aside for a process that has not joined yet: this one, before it executes another program, or a child. */
 int rms_drom_pre_init(int pid, const unsigned char *mask, size_t n_bytes, int flags);
 
-/* The process has ended: its CPUs are the others' again. */
+/* What was set aside for the process is the others' again. A process that had joined and has ended has given it back itself:
+ * RMS_MALLEABLE_NO_PROCESS. */
 int rms_drom_post_finalize(int pid, int flags);
 
 #ifdef __cplusplus

@@ -84,6 +84,15 @@ pub fn build_negotiating(mpi: Mpi, name: &str) -> Result<Option<PathBuf>, BuildE
     compile(mpi, name, &format!("{}-rms", mpi.name()), &flags)
 }
 
+/// The same with OpenMP, for ranks with threads; says aloud that the test is skipped.
+///
+/// # Panics
+/// If the program does not compile.
+pub fn build_hybrid_or_skip(mpi: Mpi, name: &str) -> Option<PathBuf> {
+    let built = compile(mpi, name, &format!("{}-openmp", mpi.name()), &["-fopenmp".to_owned()]);
+    or_skip(mpi, built)
+}
+
 fn compile(mpi: Mpi, name: &str, folder: &str, libraries: &[String]) -> Result<Option<PathBuf>, BuildError> {
     let Some(compiler) = mpi.compiler() else {
         return Ok(None);
@@ -122,7 +131,11 @@ fn compile(mpi: Mpi, name: &str, folder: &str, libraries: &[String]) -> Result<O
 /// # Panics
 /// If the program does not compile.
 pub fn build_or_skip(mpi: Mpi, name: &str) -> Option<PathBuf> {
-    let program = build(mpi, name).expect("the test programs compile");
+    or_skip(mpi, build(mpi, name))
+}
+
+fn or_skip(mpi: Mpi, built: Result<Option<PathBuf>, BuildError>) -> Option<PathBuf> {
+    let program = built.expect("the test programs compile");
     if program.is_none() {
         eprintln!("SKIPPED: {} is not installed; `cargo xtask setup` installs it", mpi.name());
     }

@@ -125,6 +125,36 @@ fn one_process_moves_the_cpus_of_others_by_the_calls_of_drom() {
 }
 
 #[test]
+fn cpus_are_set_aside_for_a_process_before_it_starts() {
+    let Some((deployment, cpus)) = deployment() else { return };
+    let Some(teams) = build_or_skip(OpenMp::Gnu, "teams") else { return };
+    let pre_init = compile_c(deployment.path(), "pre_init");
+    let script = deployment.script(
+        "one.sh",
+        &format!(
+            "#!/bin/sh\ncd {}\nmkdir sub\n{teams} default 5 > one & A=$!\nuntil [ -s one ]; do sleep 0.05; done\n\
+             {} $A {} {} {teams} || exit 1\ntouch done; wait\n",
+            deployment.path().display(),
+            pre_init.display(),
+            cpus[0],
+            cpus[1],
+            teams = teams.display(),
+        ),
+    );
+    let told = deployment.rms(&["run", "-t", "2m", "--malleable-threads", &script]).ok().stdout;
+    let mut lines: Vec<&str> = told.lines().collect();
+    // The parent and the child that is to execute the program attach at the same time.
+    lines.retain(|line| *line != "attach 0");
+    let expected = "init 0, is shell 0, child 1, on first 1, mask 1, overlap -8, ended 0, mask 2, finalize -6, \
+                    init 0, again -3, mask 1, finalize 0, mask 2";
+    assert_eq!(lines.join(", "), expected, "{told}");
+    let of_child = fs::read_to_string(deployment.path().join("sub/told")).expect("it has run");
+    // Its mask is set when it joins, before or after it looks for the first time.
+    let is_alone = of_child.lines().all(|line| line.starts_with("1 ")) && of_child.ends_with("1 1\n");
+    assert!(is_alone, "it began with one CPU that was set aside: {of_child}");
+}
+
+#[test]
 fn misuse_is_an_error_and_no_crash() {
     let told = |text: &str| text.lines().collect::<Vec<_>>().join(", ");
     let dir = tempfile::tempdir().expect("a directory");

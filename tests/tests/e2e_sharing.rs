@@ -155,6 +155,34 @@ fn steps_of_jobs_that_asked_for_whole_nodes_may_ask_for_all_cpus_of_them() {
     steps_ask_for_all("nodes", &[], "-n 2", "1\n1\n");
 }
 
+/// Each of two tasks that are bound to a CPU of their own shares the one that is left while the other one is lent, and
+/// has its own one back.
+#[test]
+fn tasks_that_are_bound_have_their_own_cpus_back() {
+    let deployment = deployment("cores");
+    let dir = deployment.path().display();
+    let text = format!(
+        "#!/bin/sh\ncd {dir}\nexec {} run -n 2 -c 1 sh -c 'echo $$ > t.$RMS_TASK_ID; mv t.$RMS_TASK_ID t$RMS_TASK_ID.pid; \
+         until [ -e owner.end ]; do sleep 0.1; done'\n",
+        deployment.rms_program().display()
+    );
+    let script = deployment.script("owner.sh", &text);
+    let owner = deployment.submit(&["--share", "-n", "1", "-c", "2", "-t", "10m", &script]);
+    let tasks = ["t0", "t1"].map(|task| pid(&deployment, task));
+    let of_tasks = || tasks.map(|task| allowed(task).expect("it runs"));
+    let first = of_tasks();
+    assert_ne!(first[0], first[1], "each has one of its own");
+    for guest in ["one", "other"] {
+        let job = submit(&deployment, guest, &["--share", "-n", "1", "-c", "2", "-t", "1m"]);
+        let of_guest = allowed(pid(&deployment, guest)).expect("it runs");
+        let left = first.iter().find(|cpu| **cpu != of_guest).expect("one is left");
+        tasks.iter().for_each(|task| wait_for_cpus(*task, left));
+        end(&deployment, guest, job);
+        tasks.iter().zip(&first).for_each(|(task, cpu)| wait_for_cpus(*task, cpu));
+    }
+    end(&deployment, "owner", owner);
+}
+
 #[test]
 fn a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
     let deployment = deployment("nodes");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rms_tests::apps::{Mpi, build_hybrid_or_skip};
 use rms_tests::harness::{Deployment, NodeOptions, is_alive, wait_until};
 use rms_tests::openmp::{OpenMp, build_or_skip};
 
@@ -170,6 +171,44 @@ fn a_team_of_a_guest_grows_to_what_its_job_asked_for() {
         deployment.rms(&["cancel", &owner.to_string()]).ok();
         guest.told(of_two, 2);
         guest.end();
+    }
+}
+
+/// A rank with threads keeps one of its two CPUs while the other one is lent, and has both again.
+fn lends_under_mpirun(mpirun: &Path, program: &Path) {
+    let Some(deployment) = deployment(&[]) else { return };
+    deployment.rms(&["admin", "set", "policy", "slowdown"]).ok();
+    let text = format!(
+        "#!/bin/sh\ncd {}\nexec {} -n 1 {} > told\n",
+        deployment.path().display(),
+        mpirun.display(),
+        program.display()
+    );
+    let script = deployment.script("owner.sh", &text);
+    let owner = deployment.submit(&["--share", "-t", "10m", "--malleable-threads", &script]);
+    let told = deployment.path().join("told");
+    let wait_for = |line: &str| {
+        let last = || fs::read_to_string(&told).ok().filter(|text| text.lines().last() == Some(line));
+        wait_until(&format!("the rank to say '{line}'"), SOON, || last().map(drop));
+    };
+    wait_for("0 2 2");
+    for _ in 0..2 {
+        let guest = deployment.submit(&["--share", "-t", "1m", "--wrap", "sleep 600"]);
+        deployment.wait_for_state(guest, "started");
+        wait_for("0 1 1");
+        deployment.rms(&["cancel", &guest.to_string()]).ok();
+        wait_for("0 2 2");
+    }
+    fs::write(deployment.path().join("done"), "").expect("a file");
+    assert_eq!(deployment.wait_for_end(owner)["outcome"]["word"], "completed");
+}
+
+#[test]
+fn a_rank_with_threads_under_mpirun_lends_a_cpu_and_has_it_back() {
+    for mpi in Mpi::ALL {
+        if let (Some(program), Some(mpirun)) = (build_hybrid_or_skip(mpi, "hybrid"), mpi.mpirun()) {
+            lends_under_mpirun(&mpirun, &program);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Moves all threads of a running job from its old CPUs to its new ones.
 //!
 //! A cpuset, if available, does so at once, and no process can leave it. It does not widen the masks of threads that
-//! were restricted earlier, so masks are always set, one by one, until none needs a change: a thread that was created
-//! meanwhile has the mask of its creator.
+//! were restricted earlier, or widens them to all CPUs of the job, depending on the kernel. So masks are always set, one
+//! by one, until none needs a change: a thread that was created meanwhile has the mask of its creator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,17 +40,33 @@ pub struct CpuMove {
 /// Moves of processes that differ from the job's, by process id.
 pub type CpuMoves = BTreeMap<i32, CpuMove>;
 
-/// Moves every descendant of this process, and all other processes in its cgroup, from the CPUs `before` to `after`.
+/// The moves of all processes of a job.
+#[derive(Debug)]
+pub struct JobMove {
+    pub all: CpuMove,
+    /// The moves of processes that have joined.
+    pub joined: CpuMoves,
+    /// The moves of tasks that were bound to CPUs of their own, and of what they have started.
+    pub tasks: CpuMoves,
+}
+
+/// Moves every descendant of this process, and all other processes in its cgroup.
 ///
 /// # Errors
 /// Some threads may have been moved, and others not.
-pub fn confine(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves) -> Result<(), ConfineError> {
-    let after = &all.after;
+pub fn confine(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
+    let (start, mut n_quiet, mut dead) = (Instant::now(), 0, BTreeSet::new());
+    // The masks before the cpuset changes: they tell whether a thread has the CPUs of its task.
+    let mut masks = Masks::new();
+    if !of_job.tasks.is_empty() {
+        let threads = processes(cgroup, &mut dead).into_iter().flat_map(tree::threads);
+        masks.extend(threads.filter_map(|thread| Some((thread, cpus_of(thread).ok()?))));
+    }
+    let after = &of_job.all.after;
     let set = cgroup.set_cpus(after);
     set.map_err(|source| ConfineError::Cpuset { cpus: cpulist::print(after), source })?;
-    let (start, mut n_quiet, mut dead) = (Instant::now(), 0, BTreeSet::new());
     for n_walks in 1.. {
-        let n_moved = walk(cgroup, all, own, &mut dead)?;
+        let n_moved = walk(cgroup, of_job, &mut masks, &mut dead)?;
         n_quiet = if n_moved == 0 { n_quiet + 1 } else { 0 };
         if n_quiet == QUIET_WALKS {
             return Ok(());
@@ -69,18 +85,30 @@ const QUIET_WALKS: u32 = 2;
 const LEAST_WALKS: u32 = 8;
 const MOST_TIME: Duration = Duration::from_millis(500);
 
-/// Returns how many threads had to be moved. `dead` are the processes that were found dead by earlier walks.
-fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves, dead: &mut BTreeSet<Pid>) -> Result<usize, ConfineError> {
+/// The masks of the threads that were there before the cpuset of the job changed, as they were then or were set since.
+type Masks = BTreeMap<Pid, CpuSet>;
+
+/// Returns the processes of the job. `dead` are those that were found dead earlier.
+fn processes(cgroup: &Cgroup, dead: &mut BTreeSet<Pid>) -> Vec<Pid> {
     let mut processes = tree::living(getpid(), dead);
-    let others = cgroup.processes().into_iter().filter(|process| tree::is_alive(*process, dead));
-    processes.extend(others);
-    processes.sort_unstable();
-    processes.dedup();
+    let found: BTreeSet<Pid> = processes.iter().copied().collect();
+    let others = cgroup.processes().into_iter().filter(|process| *process != getpid() && !found.contains(process));
+    processes.extend(others.filter(|process| tree::is_alive(*process, dead)));
+    processes
+}
+
+/// Returns how many threads had to be moved.
+fn walk(cgroup: &Cgroup, of_job: &JobMove, masks: &mut Masks, dead: &mut BTreeSet<Pid>) -> Result<usize, ConfineError> {
+    let JobMove { all, joined, tasks } = of_job;
+    let processes = processes(cgroup, dead);
+    let of_tasks = of_tasks(&processes, tasks);
     let mut n_moved = 0;
-    for process in processes.into_iter().filter(|process| *process != getpid()) {
-        let CpuMove { before, after } = own.get(&process.as_raw()).unwrap_or(all);
+    for process in processes {
+        let of_task = || of_tasks.get(&process).map(|own| ThreadMove { own, of_job: Some(all) });
+        let alone = |own| ThreadMove { own, of_job: None };
+        let own = joined.get(&process.as_raw()).map(alone).or_else(of_task).unwrap_or(alone(all));
         for thread in tree::threads(process) {
-            match move_thread(thread, before, after) {
+            match move_thread(thread, own, masks) {
                 Ok(is_moved) => n_moved += usize::from(is_moved),
                 Err(ConfineError::Thread { source: Errno::ESRCH, .. }) => {}
                 Err(error) => return Err(error),
@@ -90,29 +118,72 @@ fn walk(cgroup: &Cgroup, all: &CpuMove, own: &CpuMoves, dead: &mut BTreeSet<Pid>
     Ok(n_moved)
 }
 
+/// Returns the move of each process that a bound task has started, and of the task itself. Parents come before their
+/// children; processes whose parent has ended are still in the session of the task.
+fn of_tasks<'a>(processes: &[Pid], tasks: &'a CpuMoves) -> BTreeMap<Pid, &'a CpuMove> {
+    let mut of_tasks = BTreeMap::new();
+    if tasks.is_empty() {
+        return of_tasks;
+    }
+    for process in processes {
+        let is_task = |pid: Pid| tasks.get(&pid.as_raw());
+        let of_parent = || tree::parent_of(*process).and_then(|parent| of_tasks.get(&parent).copied());
+        let of_session = || tree::session_of(*process).and_then(is_task);
+        if let Some(own) = is_task(*process).or_else(of_parent).or_else(of_session) {
+            of_tasks.insert(*process, own);
+        }
+    }
+    of_tasks
+}
+
+/// The move of a thread.
+#[derive(Clone, Copy, Debug)]
+struct ThreadMove<'a> {
+    own: &'a CpuMove,
+    /// The move of the job, for a thread that is bound to a part of the job's CPUs.
+    of_job: Option<&'a CpuMove>,
+}
+
 /// Returns whether the thread was moved.
-fn move_thread(thread: Pid, before: &CpuSet, after: &CpuSet) -> Result<bool, ConfineError> {
+fn move_thread(thread: Pid, own: ThreadMove<'_>, masks: &mut Masks) -> Result<bool, ConfineError> {
     let fail = |source| ConfineError::Thread { thread, source };
     let has = cpus_of(thread).map_err(fail)?;
-    let wanted = wanted(&has, before, after);
+    let wanted = own.wanted(&has, masks.get(&thread));
+    if own.of_job.is_some() {
+        masks.insert(thread, wanted.clone());
+    }
     if wanted == has {
         return Ok(false);
     }
     set_cpus_of(thread, &wanted).map_err(fail)?;
     let got = cpus_of(thread).map_err(fail)?;
-    match got.is_subset(after) {
+    match got.is_subset(&own.of_job.unwrap_or(own.own).after) {
         // Some of the CPUs may be offline: the next walk would get no more.
         true => Ok(got != has),
         false => Err(ConfineError::Escapes { thread }),
     }
 }
 
-/// Returns the CPUs that a thread should have. A thread that the program has pinned keeps the remaining part of its
-/// mask.
-fn wanted(has: &CpuSet, before: &CpuSet, after: &CpuSet) -> CpuSet {
-    let is_pinned = has != before;
-    let remaining: CpuSet = has.intersection(after).copied().collect();
-    if is_pinned && !remaining.is_empty() { remaining } else { after.clone() }
+impl ThreadMove<'_> {
+    /// Returns the CPUs that a thread should have, which had `had` before the cpuset changed unless it is new. A thread
+    /// that the program has pinned, or whose mask was set, keeps the part of its mask that the job has.
+    fn wanted(&self, has: &CpuSet, had: Option<&CpuSet>) -> CpuSet {
+        let ThreadMove { own, of_job } = *self;
+        // A new thread may have its mask from a creator that only the cpuset has moved yet.
+        let is_moved = |of_job: &CpuMove| had.is_none() && *has == of_job.after;
+        let had = had.unwrap_or(has);
+        if *had == own.before || of_job.is_some_and(is_moved) {
+            return own.after.clone();
+        }
+        let CpuMove { before, after } = of_job.unwrap_or(own);
+        let remaining: CpuSet = has.intersection(after).copied().collect();
+        match remaining.is_empty() {
+            true => own.after.clone(),
+            // It was given all CPUs of the job.
+            false if had == before => after.clone(),
+            false => remaining,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +197,9 @@ mod tests {
         let set = |cpus: &[u32]| cpus.iter().copied().collect::<CpuSet>();
         let (all, half) = (set(&[0, 1, 2, 3]), set(&[0, 1]));
         let check = |has: &[u32], before: &CpuSet, after: &CpuSet, expected: &[u32]| {
-            assert_eq!(wanted(&set(has), before, after), set(expected), "{has:?}");
+            let own = CpuMove { before: before.clone(), after: after.clone() };
+            let thread = ThreadMove { own: &own, of_job: None };
+            assert_eq!(thread.wanted(&set(has), None), set(expected), "{has:?}");
         };
         check(&[0, 1, 2, 3], &all, &half, &[0, 1]);
         check(&[1], &all, &half, &[1]);
@@ -135,6 +208,38 @@ mod tests {
         check(&[0, 1], &half, &all, &[0, 1, 2, 3]);
         check(&[1], &half, &all, &[1]);
         check(&[0, 1, 2, 3], &half, &half, &[0, 1]);
+    }
+
+    #[test]
+    fn a_thread_of_a_bound_task_moves_with_it_unless_it_was_pinned() {
+        let set = |cpus: &[u32]| cpus.iter().copied().collect::<CpuSet>();
+        let to = |before: &[u32], after: &[u32]| CpuMove { before: set(before), after: set(after) };
+        // What the thread had, what it has since the cpuset changed, and what it is to have.
+        let check = |own: &CpuMove, of_job: &CpuMove, had: Option<&[u32]>, has: &[u32], expected: &[u32]| {
+            let thread = ThreadMove { own, of_job: Some(of_job) };
+            assert_eq!(thread.wanted(&set(has), had.map(set).as_ref()), set(expected), "{had:?} {has:?}");
+        };
+        let (all, half): (&[u32], &[u32]) = (&[0, 1, 2, 3], &[0, 1]);
+        let (lends, returns) = (to(all, half), to(half, all));
+        for (own, own_back) in [(to(&[0, 1], &[0]), to(&[0], &[0, 1])), (to(&[2, 3], &[1]), to(&[1], &[2, 3]))] {
+            let (first, less): (Vec<u32>, Vec<u32>) =
+                (own.before.iter().copied().collect(), own.after.iter().copied().collect());
+            // Without a cpuset; with one that narrows masks; with one that replaces masks.
+            for has in [&first[..], &less, half] {
+                check(&own, &lends, Some(&first), has, &less);
+            }
+            for has in [&less[..], all] {
+                check(&own_back, &returns, Some(&less), has, &first);
+                check(&own_back, &returns, None, has, &first);
+            }
+        }
+        // Pinned to CPUs that the job keeps, or not; given all CPUs of the job.
+        check(&to(&[0, 1], &[0]), &lends, Some(&[1]), &[1], &[1]);
+        check(&to(&[0, 1], &[0]), &lends, Some(&[1, 2]), &[1, 2], &[1]);
+        check(&to(&[0, 1], &[0]), &lends, Some(&[3]), &[3], &[0]);
+        check(&to(&[0, 1], &[0]), &lends, Some(all), all, half);
+        check(&to(&[0], &[0, 1]), &returns, Some(&[1]), &[1], &[1]);
+        check(&to(&[0], &[0, 1]), &returns, Some(half), half, all);
     }
 
     /// Thousands of them would cost seconds in each walk.
@@ -157,7 +262,8 @@ mod tests {
         let all = CpuMove { before: before.clone(), after: after.clone() };
         // Some kernels know the CPUs of a dead process, others say that there is none.
         let of_dead = cpus_of(dead_child);
-        let confined = confine(&Cgroup::none(), &all, &CpuMoves::new());
+        let of_job = JobMove { all, joined: CpuMoves::new(), tasks: CpuMoves::new() };
+        let confined = confine(&Cgroup::none(), &of_job);
         let has = (cpus_of(pid), cpus_of(dead_child));
         child.kill().expect("our child");
         child.wait().expect("our child");

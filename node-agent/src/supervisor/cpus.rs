@@ -1,12 +1,14 @@
 //! The CPUs on which the processes of a job run, and how they change.
 //!
 //! Joined processes are notified first. CPUs are removed once the processes have acknowledged, or after a while; CPUs
-//! are added before the processes are notified. Other processes are only moved. If a change is interrupted, the union
-//! of both sets is held until the smaller one is applied.
+//! are added before the processes are notified. Other processes are only moved; tasks that were bound to CPUs of their
+//! own have a share each of those that the job then has. If a change is interrupted, the union of both sets is held until
+//! the smaller one is applied.
 
 use std::time::{Duration, Instant};
 
-use super::confine::{ConfineError, CpuMove, CpuMoves, confine};
+use super::binding::BoundTasks;
+use super::confine::{ConfineError, CpuMove, CpuMoves, JobMove, confine};
 use super::malleable::{Malleable, Outcome};
 use crate::cgroup::Cgroup;
 use crate::order::Order;
@@ -24,6 +26,9 @@ pub struct JobCpus {
     generation: u32,
     /// The previous CPUs, if some tasks may not have been executed when they changed.
     before_exec: Option<CpuSet>,
+    /// The CPUs of the newest order, by packages.
+    packages: Vec<Vec<u32>>,
+    pub bound_tasks: BoundTasks,
     pub malleable: Option<Malleable>,
     change: Option<Change>,
 }
@@ -50,6 +55,8 @@ impl JobCpus {
             is_confined: true,
             generation: order.launch.generation,
             before_exec: None,
+            packages: order.packages.clone(),
+            bound_tasks: BoundTasks::default(),
             malleable: None,
             change: None,
         }
@@ -67,6 +74,7 @@ impl JobCpus {
     /// to their old ones, and the server decides what follows.
     pub fn follow(&mut self, order: &Order, is_starting: bool, cgroup: &Cgroup) {
         let (after, generation) = (cpus_of(order), order.launch.generation);
+        self.packages.clone_from(&order.packages);
         let aim = self.change.as_ref().map_or(&self.held, |change| &change.after);
         if after == *aim && self.is_confined {
             match &mut self.change {
@@ -103,7 +111,9 @@ impl JobCpus {
         malleable.publish(&after);
         let moves = malleable.moves(true);
         let is_wider = both != self.held || moves.values().any(|own| own.before != own.after);
-        if is_wider && let Err(error) = self.move_to(&both, moves, cgroup) {
+        // Tasks are moved once it is known which CPUs they share.
+        let tasks = if both == after { self.task_moves(&after) } else { self.bound_tasks.stays() };
+        if is_wider && let Err(error) = self.move_to(&both, moves, tasks, cgroup) {
             return self.fail(&after, generation, error, cgroup);
         }
         if both == after {
@@ -118,11 +128,23 @@ impl JobCpus {
         self.finish_change(Instant::now(), cgroup);
     }
 
-    fn move_to(&mut self, after: &CpuSet, own: CpuMoves, cgroup: &Cgroup) -> Result<(), ConfineError> {
+    fn task_moves(&self, after: &CpuSet) -> CpuMoves {
+        self.bound_tasks.moves(after, &self.packages)
+    }
+
+    fn move_to(
+        &mut self,
+        after: &CpuSet,
+        joined: CpuMoves,
+        tasks: CpuMoves,
+        cgroup: &Cgroup,
+    ) -> Result<(), ConfineError> {
         let all = CpuMove { before: self.held.clone(), after: after.clone() };
-        confine(cgroup, &all, &own)?;
+        let of_job = JobMove { all, joined, tasks };
+        confine(cgroup, &of_job)?;
         self.held.clone_from(after);
-        self.malleable.iter_mut().for_each(|malleable| malleable.moved(own.clone()));
+        self.bound_tasks.moved(&of_job.tasks);
+        self.malleable.iter_mut().for_each(|malleable| malleable.moved(of_job.joined.clone()));
         Ok(())
     }
 
@@ -138,7 +160,8 @@ impl JobCpus {
     /// Moves all processes to their final CPUs.
     fn settle(&mut self, after: CpuSet, generation: u32, cgroup: &Cgroup) {
         let moves = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
-        match self.move_to(&after, moves, cgroup) {
+        let tasks = self.task_moves(&after);
+        match self.move_to(&after, moves, tasks, cgroup) {
             Ok(()) => (self.generation, self.is_confined) = (generation, true),
             Err(error) => self.fail(&after, generation, error, cgroup),
         }
@@ -148,9 +171,13 @@ impl JobCpus {
         eprintln!("the CPUs of the job: {:#}", anyhow::Error::new(error));
         let held = self.held.clone();
         self.malleable.iter_mut().for_each(|malleable| malleable.publish(&held));
-        let own = self.malleable.as_ref().map(|malleable| malleable.moves(true)).unwrap_or_default();
-        let back = CpuMove { before: after.clone(), after: held };
-        let _as_far_as_possible = confine(cgroup, &back, &own);
+        let joined = self.malleable.as_ref().map(|malleable| malleable.moves(true)).unwrap_or_default();
+        let mut tasks = self.task_moves(after);
+        for CpuMove { before, after } in tasks.values_mut() {
+            std::mem::swap(before, after);
+        }
+        let all = CpuMove { before: after.clone(), after: held };
+        let _as_far_as_possible = confine(cgroup, &JobMove { all, joined, tasks });
         self.change = None;
         (self.generation, self.is_confined) = (generation, false);
     }
@@ -159,8 +186,10 @@ impl JobCpus {
     pub fn follow_after_exec(&mut self, is_starting: bool, cgroup: &Cgroup) {
         let is_settled = self.is_confined && !is_starting && self.change.is_none();
         if let Some(before) = self.before_exec.take_if(|_| is_settled) {
-            let own = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
-            self.is_confined = confine(cgroup, &CpuMove { before, after: self.held.clone() }, &own).is_ok();
+            let joined = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
+            let all = CpuMove { before, after: self.held.clone() };
+            let of_job = JobMove { all, joined, tasks: self.bound_tasks.late_moves() };
+            self.is_confined = confine(cgroup, &of_job).is_ok();
         }
     }
 
@@ -172,7 +201,7 @@ impl JobCpus {
     /// Handles a join, a request or an answer of a process.
     pub fn receive(&mut self, source: Option<u64>, patience: Duration, cgroup: &Cgroup) -> Outcome {
         let Some(malleable) = &mut self.malleable else { return Outcome::default() };
-        let outcome = malleable.receive(source, cgroup);
+        let outcome = malleable.receive(source, &self.bound_tasks, cgroup);
         if outcome.has_changed {
             self.redistribute(patience, cgroup);
         }
@@ -189,4 +218,64 @@ pub fn cpus_of(order: &Order) -> CpuSet {
 pub fn most_cpus(order: &Order) -> usize {
     let asked = order.place().map_or(0, |place| place.asked_cpus as usize);
     cpus_of(order).len().max(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::sync::Arc;
+
+    use nix::unistd::Pid;
+
+    use super::*;
+    use crate::order::tests;
+    use crate::supervisor::tree;
+    use crate::topology::{cpus_of as cpus_of_process, set_cpus_of};
+
+    /// A task with a child, both on this CPU.
+    fn task_on(cpu: u32) -> (Child, [Pid; 2]) {
+        let task = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().expect("sh");
+        let pid = Pid::from_raw(task.id() as i32);
+        let child = loop {
+            match tree::descendants(pid)[..] {
+                [child] => break child,
+                _ => std::thread::yield_now(),
+            }
+        };
+        for process in [pid, child] {
+            set_cpus_of(process, &CpuSet::from([cpu])).expect("it runs");
+        }
+        (task, [pid, child])
+    }
+
+    #[test]
+    fn bound_tasks_and_what_they_have_started_have_their_own_cpus_back() {
+        let all: Vec<u32> = own_cpus().into_iter().flatten().take(2).collect();
+        let [one, other] = all[..] else { return eprintln!("SKIPPED: this machine has one CPU") };
+        let order = |generation: u32, cpus: &[u32]| {
+            let mut order = tests::order([tests::node("a1")]);
+            Arc::make_mut(&mut order.launch).generation = generation;
+            (order.mask, order.packages) = (Some(cpus.iter().copied().collect()), vec![cpus.to_vec()]);
+            order
+        };
+        let mut cpus = JobCpus::of(&order(1, &all));
+        let mut tasks = all.iter().map(|cpu| task_on(*cpu)).collect::<Vec<_>>();
+        let first = tasks.iter().zip(&all).map(|((_, [pid, _]), cpu)| (*pid, CpuSet::from([*cpu]))).collect();
+        cpus.bound_tasks.add(first);
+        let mut seen = Vec::new();
+        for (generation, now) in [(2, &[one][..]), (3, &all), (4, &[other]), (5, &all)] {
+            cpus.follow(&order(generation, now), false, &Cgroup::none());
+            assert_eq!(cpus.applied(), AppliedCpus { generation, is_confined: true });
+            let of_task = |(_, pids): &(Child, [Pid; 2])| pids.map(|pid| cpus_of_process(pid).unwrap_or_default());
+            seen.push(tasks.iter().flat_map(of_task).flatten().collect::<Vec<u32>>());
+        }
+        for (task, pids) in &mut tasks {
+            for pid in pids {
+                let _gone_already = crate::sys::kill(pid.as_raw(), 9);
+            }
+            task.wait().expect("our child");
+        }
+        let own = [one, one, other, other];
+        assert_eq!(seen, [[one; 4], own, [other; 4], own]);
+    }
 }

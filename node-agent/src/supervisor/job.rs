@@ -187,6 +187,7 @@ impl Job {
             pmi.open(actions);
             self.singleton = SingletonCheck::of_job(&self.order);
         }
+        self.cpus.bound_tasks.add(started.bound);
         self.account = Some(started.account);
         self.variables = started.variables;
         self.n_initial = started.tasks.len();
@@ -408,6 +409,7 @@ impl Job {
             singleton::warn_owner(self);
         }
         self.reaped = self.reaped.and(reaped.usage);
+        self.cpus.bound_tasks.remove(reaped.pid);
         if let Some(local) = self.tasks.iter().position(|task| task.pid == reaped.pid && task.end.is_none()) {
             self.tasks[local].end = Some(reaped.end);
             // It reported its exec status before it ended.

@@ -24,6 +24,7 @@ use super::variables::{self, Variables};
 use crate::order::Order;
 use crate::spool;
 use crate::sys::{End, SingleThreaded};
+use crate::topology::cpulist::CpuSet;
 
 /// One task that runs, or has ended.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub struct Started {
     pub piped: Vec<Piped>,
     /// The supervisor's ends of the ranks' sockets, by their tasks; none for a script.
     pub rank_sockets: Vec<(u32, OwnedFd)>,
+    /// The tasks that were bound to CPUs of their own, and to which.
+    pub bound: Vec<(Pid, CpuSet)>,
 }
 
 /// Why a job did not start, as reported.
@@ -114,7 +117,7 @@ pub fn start(
     let place = order.place().ok_or(StartError::NoPlace)?;
     let variables = environment::of_job(order, &account, &folder.host_files());
     let starter = Starter { order, place, account: &account, variables: &variables, entry_dir: folder.dir(), single };
-    let StartedTasks { tasks, input, streams, piped, rank_sockets } = match &order.launch.execution.work {
+    let StartedTasks { tasks, input, streams, piped, rank_sockets, bound } = match &order.launch.execution.work {
         Work::Script { script, args } if order.node_idx == 0 => starter.script(script, args)?,
         // The other nodes of a script, and nodes without tasks, wait for what is started on them.
         Work::Script { .. } | Work::Nodes => {
@@ -123,7 +126,7 @@ pub fn start(
         }
         Work::Tasks { argv } => starter.tasks(argv)?,
     };
-    Ok(Started { account, variables, tasks, input, streams, piped, rank_sockets })
+    Ok(Started { account, variables, tasks, input, streams, piped, rank_sockets, bound })
 }
 
 struct Starter<'a> {
@@ -143,6 +146,7 @@ struct StartedTasks {
     streams: Option<Streams>,
     piped: Vec<Piped>,
     rank_sockets: Vec<(u32, OwnedFd)>,
+    bound: Vec<(Pid, CpuSet)>,
 }
 
 impl Starter<'_> {
@@ -181,7 +185,7 @@ impl Starter<'_> {
             tasks.push(Task { task: 0, pid, exec_status, end: None });
         }
         let streams = all.tasks.into_iter().next();
-        Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets: Vec::new() })
+        Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, ..StartedTasks::default() })
     }
 
     /// Writes the script. It is not read before it is executed, so an incomplete script is never seen.
@@ -233,7 +237,8 @@ impl Starter<'_> {
             rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
         let streams = all.tasks.into_iter().next();
-        Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets })
+        let bound = tasks.iter().map(|task| task.pid).zip(cpus).collect();
+        Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets, bound })
     }
 }
 

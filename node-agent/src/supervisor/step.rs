@@ -39,6 +39,8 @@ pub struct Step {
     variables: Variables,
     /// The tasks whose end has not been reported.
     tasks: Vec<Exec>,
+    /// The tasks that were bound to CPUs of their own, and to which, until they are taken.
+    bound: Vec<(Pid, CpuSet)>,
     pmi: PmiServer,
     singleton: Option<SingletonCheck>,
     /// The sessions of its tasks: processes that are still in them when the tasks have ended are killed.
@@ -97,6 +99,7 @@ impl Step {
         let mut step = Step {
             variables,
             tasks: Vec::new(),
+            bound: Vec::new(),
             pmi: PmiServer::of_step(birth),
             singleton: (order.first_task == 0 && order.n_tasks > 1).then(SingletonCheck::begin),
             sessions: Vec::new(),
@@ -146,6 +149,7 @@ impl Step {
                 self.tasks.last_mut().map(|task| task.input.feed(b""));
             }
         }
+        self.bound = self.tasks.iter().map(|task| task.pid).zip(cpus).collect();
         Ok(())
     }
 
@@ -183,6 +187,11 @@ impl Step {
         self.sessions.push(exec.pid);
         self.tasks.push(exec);
         Ok(ours)
+    }
+
+    /// Returns the tasks that were bound to CPUs of their own, and to which, once.
+    pub fn take_bound(&mut self) -> Vec<(Pid, CpuSet)> {
+        std::mem::take(&mut self.bound)
     }
 
     pub fn stream(&self) -> u64 {

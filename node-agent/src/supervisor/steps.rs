@@ -26,7 +26,8 @@ impl Supervisor {
             Some(_) | None => Err(StartError::Ending),
         };
         match (begun, job) {
-            (Ok(step), Some(job)) => {
+            (Ok(mut step), Some(job)) => {
+                job.cpus.bound_tasks.add(step.take_bound());
                 // The kernel may reuse the number of a session that has ended.
                 job.steps.iter_mut().for_each(|other| other.forget_sessions(step.sessions()));
                 job.steps.push(step);

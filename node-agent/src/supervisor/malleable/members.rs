@@ -24,7 +24,7 @@ pub struct Members {
 #[derive(Clone, Debug)]
 pub struct Member {
     rank: Option<Rank>,
-    /// The CPUs on which it was started, if those are only some of the job's.
+    /// The CPUs on which it, or its task, was started, if those are only some of the job's.
     pin: Option<CpuSet>,
     /// The most CPUs that it will have.
     most: usize,
@@ -69,13 +69,20 @@ impl Members {
         self.current = current;
     }
 
-    /// Adds a process that runs on the CPUs `first`. A known process with the same id has executed another program, or
-    /// has ended.
-    pub fn join(&mut self, pid: i32, rank: Option<Rank>, first: CpuSet, set_aside_for: Option<i32>) {
+    /// Adds a process that runs on the CPUs `first`, and whose task was bound to `bound`, which the job may have lent
+    /// meanwhile. A known process with the same id has executed another program, or has ended.
+    pub fn join(
+        &mut self,
+        pid: i32,
+        rank: Option<Rank>,
+        first: CpuSet,
+        bound: Option<CpuSet>,
+        set_aside_for: Option<i32>,
+    ) {
         let exclusive =
             self.pre_registered.remove(&set_aside_for.unwrap_or(pid)).or_else(|| self.pre_registered.remove(&pid));
         let rank = rank.filter(|rank| rank.n_ranks > 1);
-        let pin = (!self.current.is_subset(&first)).then(|| first.clone());
+        let pin = bound.or_else(|| (!self.current.is_subset(&first)).then(|| first.clone()));
         let n_initial = pin.as_ref().unwrap_or(&self.initial).len();
         let n_asked = self.n_asked.max(self.current.len());
         let most = match (rank, &pin) {
@@ -249,14 +256,14 @@ mod tests {
     #[test]
     fn a_process_alone_has_what_the_job_has() {
         let mut members = members(4);
-        members.join(1, None, cpus(&[0, 1, 2, 3]), None);
+        members.join(1, None, cpus(&[0, 1, 2, 3]), None, None);
         for current in [&[0, 1, 2, 3][..], &[0, 1], &[2], &[0, 1, 2, 3, 4]] {
             members.set_current(cpus(current));
             assert_eq!((members.intended(1), members.most(1)), (cpus(current), 4));
         }
         // A process that is started later, on fewer CPUs, may also get that many later.
         members.set_current(cpus(&[0]));
-        members.join(2, None, cpus(&[0]), None);
+        members.join(2, None, cpus(&[0]), None, None);
         assert_eq!((members.intended(2), members.most(2)), (cpus(&[0]), 4));
         members.set_current(cpus(&[0, 1, 2, 3]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2, 3]), cpus(&[0, 1, 2, 3])));
@@ -266,9 +273,9 @@ mod tests {
     #[test]
     fn processes_of_a_guest_may_have_what_the_job_asked_for() {
         let mut members = Members::new(cpus(&[2, 3]), 4);
-        members.join(1, None, cpus(&[2, 3]), None);
+        members.join(1, None, cpus(&[2, 3]), None, None);
         for (rank, first) in [(0, [2]), (1, [3])] {
-            members.join(10 + rank as i32, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None);
+            members.join(10 + rank as i32, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None, None);
         }
         assert_eq!((members.most(1), members.most(10), members.intended(11)), (4, 2, cpus(&[3])));
         members.set_current((0..4).collect());
@@ -276,7 +283,7 @@ mod tests {
         // A process that was started on more CPUs than the job had at its start.
         let mut members = Members::new(cpus(&[0, 1]), 2);
         members.set_current((0..4).collect());
-        members.join(1, None, (0..4).collect(), None);
+        members.join(1, None, (0..4).collect(), None, None);
         assert_eq!(members.most(1), 4);
     }
 
@@ -285,7 +292,7 @@ mod tests {
         let mut members = members(8);
         for rank in 0..4 {
             let rank = Rank { rank, n_ranks: 4 };
-            members.join(10 + rank.rank as i32, Some(rank), (0..8).collect(), None);
+            members.join(10 + rank.rank as i32, Some(rank), (0..8).collect(), None, None);
         }
         let check = |members: &Members, expected: [&[u32]; 4]| {
             let intended: Vec<CpuSet> = (10..14).map(|pid| members.intended(pid)).collect();
@@ -304,7 +311,7 @@ mod tests {
     fn a_rank_that_was_bound_goes_back_to_where_it_was() {
         let mut members = members(4);
         for (rank, first) in [(0, [0, 1]), (1, [2, 3])] {
-            members.join(rank as i32 + 1, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None);
+            members.join(rank as i32 + 1, Some(Rank { rank, n_ranks: 2 }), cpus(&first), None, None);
         }
         members.set_current(cpus(&[0, 1]));
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0]), cpus(&[1])));
@@ -314,10 +321,23 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_joins_while_its_job_lends_cpus_has_all_of_its_task_later() {
+        let mut members = members(4);
+        members.set_current(cpus(&[0, 1]));
+        for (rank, first, bound) in [(0, [0], [0, 1]), (1, [1], [2, 3])] {
+            let rank = Rank { rank, n_ranks: 2 };
+            members.join(rank.rank as i32 + 1, Some(rank), cpus(&first), Some(cpus(&bound)), None);
+        }
+        assert_eq!((members.intended(1), members.intended(2), members.most(1)), (cpus(&[0]), cpus(&[1]), 2));
+        members.set_current(cpus(&[0, 1, 2, 3]));
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1]), cpus(&[2, 3])));
+    }
+
+    #[test]
     fn what_is_set_aside_is_one_processs_alone() {
         let mut members = members(4);
-        members.join(1, None, (0..4).collect(), None);
-        members.join(2, None, (0..4).collect(), None);
+        members.join(1, None, (0..4).collect(), None, None);
+        members.join(2, None, (0..4).collect(), None, None);
         members.set(1, &cpus(&[0, 1, 2]), PLAIN).expect("the job's");
         assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1, 2]), cpus(&[3])));
         assert_eq!(members.set(2, &cpus(&[2, 3]), PLAIN), Err(Status::NotAllowed), "1 has it");
@@ -344,11 +364,11 @@ mod tests {
     #[test]
     fn cpus_wait_for_a_process_that_will_join() {
         let mut members = members(4);
-        members.join(1, None, (0..4).collect(), None);
+        members.join(1, None, (0..4).collect(), None, None);
         members.pre_init(9, &cpus(&[3]), PLAIN).expect("the job's");
         assert_eq!(members.pre_init(9, &cpus(&[2]), PLAIN), Err(Status::Already));
         assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
-        members.join(11, None, (0..4).collect(), Some(9));
+        members.join(11, None, (0..4).collect(), None, Some(9));
         assert_eq!((members.intended(11), members.intended(1)), (cpus(&[3]), cpus(&[0, 1, 2])));
         members.leave(11);
         assert_eq!(members.intended(1), (0..4).collect());

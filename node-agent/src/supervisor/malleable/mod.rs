@@ -15,6 +15,7 @@ use members::Members;
 use nix::unistd::{Pid, Uid, getpid};
 use rms_malleable::{Answer, Kind, MOST_PROCESSES, Rank, Request, Status};
 
+use super::binding::BoundTasks;
 use super::confine::{CpuMove, CpuMoves};
 use super::{openmp, tree};
 use crate::cgroup::Cgroup;
@@ -88,13 +89,13 @@ impl Malleable {
     }
 
     /// Accepts waiting clients, or handles a message of one client.
-    pub fn receive(&mut self, source: Option<u64>, cgroup: &Cgroup) -> Outcome {
+    pub fn receive(&mut self, source: Option<u64>, bound_tasks: &BoundTasks, cgroup: &Cgroup) -> Outcome {
         match source {
             None => {
                 self.accept(cgroup);
                 Outcome::default()
             }
-            Some(id) => self.receive_from(id),
+            Some(id) => self.receive_from(id, bound_tasks),
         }
     }
 
@@ -115,10 +116,11 @@ impl Malleable {
         }
     }
 
-    fn receive_from(&mut self, id: u64) -> Outcome {
+    fn receive_from(&mut self, id: u64, bound_tasks: &BoundTasks) -> Outcome {
         let Some(client) = self.clients.get(&id) else { return Outcome::default() };
         match client.receive() {
             Received::Nothing => Outcome::default(),
+            Received::Request(Request::Join { rank, set_aside_for }) => self.join(id, rank, set_aside_for, bound_tasks),
             Received::Request(request) => self.answer(id, request),
             Received::Closed => self.disconnected(id),
         }
@@ -138,8 +140,8 @@ impl Malleable {
     fn answer(&mut self, id: u64, request: Request) -> Outcome {
         let done = |status: Result<(), Status>| status.err().unwrap_or(Status::Done);
         let (kind, status, waits) = match request {
-            Request::Join { rank, set_aside_for } => return self.join(id, rank, set_aside_for),
-            Request::Acknowledged => return Outcome::default(),
+            // A join is handled by `receive_from`.
+            Request::Join { .. } | Request::Acknowledged => return Outcome::default(),
             Request::List => {
                 let pids = self.members.pids().collect();
                 let cpus = self.members.current().clone();
@@ -170,7 +172,7 @@ impl Malleable {
         Outcome { has_changed: status == Status::Done, warning: None }
     }
 
-    fn join(&mut self, id: u64, rank: Option<Rank>, set_aside_for: Option<i32>) -> Outcome {
+    fn join(&mut self, id: u64, rank: Option<Rank>, set_aside_for: Option<i32>, bound_tasks: &BoundTasks) -> Outcome {
         let Some(client) = self.clients.get(&id) else { return Outcome::default() };
         let pid = client.pid;
         let joined = match cpus_of_process(pid) {
@@ -194,12 +196,13 @@ impl Malleable {
                 return Outcome { has_changed: false, warning };
             }
         };
+        let bound = bound_tasks.first_of(pid, &first).cloned();
         // Its runtime has bound each thread to a place of its own. These pins are the threads', not the process's.
         if openmp::binds_threads(&fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()) {
             first.extend(self.members.current());
         }
         let pid = pid.as_raw();
-        self.members.join(pid, rank, first, set_aside_for);
+        self.members.join(pid, rank, first, bound, set_aside_for);
         let shared = Shared { page, client: id, cpus: CpuSet::new(), since: SystemTime::now(), is_late: false };
         // Another program of the same process.
         if let Some(before) = self.pages.insert(pid, shared).filter(|before| before.client != id) {
