@@ -84,6 +84,10 @@ pub struct Launch {
     /// Its CPUs are cores: the other hardware threads of each of its cores stay idle.
     #[serde(default)]
     pub one_thread_a_core: bool,
+    /// The minimum number of CPUs that each task keeps while the job lends some, as in
+    /// [`rms_model::ResourceRequest::min_cpus_per_task`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "rms_model::checked::counts")]
+    pub min_cpus_per_task: Vec<u32>,
     /// When the job was submitted; the epoch if that is unknown. See [`Stay`].
     #[serde(default = "unknown", skip_serializing_if = "is_unknown")]
     pub submitted: Time,
@@ -135,8 +139,15 @@ impl Launch {
             most: 0,
             memory: Mebibytes(0),
             one_thread_a_core: false,
+            min_cpus_per_task: Vec::new(),
             submitted: unknown(),
         }
+    }
+
+    /// Returns the number of CPUs that a task keeps while the job lends some.
+    pub fn kept_by(&self, task: u32) -> u32 {
+        let least = self.min_cpus_per_task.get(task as usize).or(self.min_cpus_per_task.last());
+        least.copied().unwrap_or(1).max(1)
     }
 }
 

@@ -83,6 +83,7 @@ impl Context {
             most: spec.malleable.as_ref().map_or(0, |malleable| malleable.most),
             memory: constraint_of(spec, &started.request).memory,
             one_thread_a_core: spec.resources.one_thread_a_core,
+            min_cpus_per_task: spec.resources.min_cpus_per_task.clone(),
             submitted: entry.submitted,
         });
         self.launches.insert(job, Arc::clone(&launch));

@@ -1,5 +1,6 @@
 //! Distributes the CPUs that a job has of a node among its tasks there: when they start, and whenever the CPUs change.
 
+use std::cmp::Reverse;
 use std::iter;
 
 use nix::unistd::Pid;
@@ -49,6 +50,37 @@ fn deal(packages: &[Vec<u32>], n_tasks: usize, most: usize) -> Vec<CpuSet> {
     shares
 }
 
+/// Returns a share of each of these sizes, in one package where one has room; the largest are placed first.
+fn deal_sizes(mut packages: Vec<Vec<u32>>, sizes: &[usize]) -> Vec<CpuSet> {
+    let mut shares = vec![CpuSet::new(); sizes.len()];
+    let mut by_size: Vec<usize> = (0..sizes.len()).collect();
+    by_size.sort_by_key(|idx| Reverse(sizes[*idx]));
+    for idx in by_size {
+        let with_room = packages.iter().position(|cpus| cpus.len() >= sizes[idx]);
+        for cpus in packages.iter_mut().skip(with_room.unwrap_or(0)) {
+            let n_missing = sizes[idx] - shares[idx].len();
+            shares[idx].extend(cpus.drain(..n_missing.min(cpus.len())));
+        }
+    }
+    shares
+}
+
+/// Returns how many CPUs each task has of `n_cpus`: at least what it keeps, and at most `most`. `None` if there are not
+/// enough, or all keep one.
+fn sizes(n_cpus: usize, least: &[usize], most: usize) -> Option<Vec<usize>> {
+    let mut sizes: Vec<usize> = least.iter().map(|least| (*least).clamp(1, most)).collect();
+    let mut rest = n_cpus.min(most * sizes.len()).checked_sub(sizes.iter().sum())?;
+    if sizes.iter().all(|size| *size == 1) {
+        return None;
+    }
+    while rest > 0 {
+        let smallest = sizes.iter_mut().min()?;
+        *smallest += 1;
+        rest -= 1;
+    }
+    Some(sizes)
+}
+
 /// The running tasks that were bound to CPUs of their own.
 #[derive(Debug, Default)]
 pub struct BoundTasks {
@@ -63,12 +95,19 @@ struct BoundTask {
     first: CpuSet,
     /// Those that it has now.
     share: CpuSet,
+    /// How many it keeps at least while the job lends some.
+    least: usize,
 }
 
 impl BoundTasks {
-    /// Adds tasks that were started together, each on these CPUs.
-    pub fn add(&mut self, tasks: Vec<(Pid, CpuSet)>) {
-        let bound = |(process, first): (Pid, CpuSet)| BoundTask { process, share: first.clone(), first };
+    /// Adds tasks that were started together: each with its CPUs, and how many of them it keeps at least.
+    pub fn add(&mut self, tasks: Vec<(Pid, CpuSet, u32)>) {
+        let bound = |(process, first, least): (Pid, CpuSet, u32)| BoundTask {
+            process,
+            share: first.clone(),
+            first,
+            least: least as usize,
+        };
         if !tasks.is_empty() {
             self.groups.push(tasks.into_iter().map(bound).collect());
         }
@@ -141,7 +180,11 @@ fn shares(group: &[BoundTask], cpus: &CpuSet, packages: &[Vec<u32>]) -> Vec<CpuS
     // CPUs of an earlier order.
     lists.push(rest.into_iter().collect());
     let most = group.iter().map(|task| task.first.len()).max().unwrap_or(1).max(1);
-    deal(&lists, group.len(), most)
+    let least: Vec<usize> = group.iter().map(|task| task.least).collect();
+    match sizes(cpus.len(), &least, most) {
+        Some(sizes) => deal_sizes(lists, &sizes),
+        None => deal(&lists, group.len(), most),
+    }
 }
 
 #[cfg(test)]
@@ -184,8 +227,15 @@ mod tests {
     /// Returns tasks with process ids from 1 on that were started in these packages.
     fn bound(packages: &[&[u32]], n_tasks: u32, each: u32) -> BoundTasks {
         let mut tasks = BoundTasks::default();
-        tasks.add((1..).map(Pid::from_raw).zip(share_out(&lists(packages), n_tasks, each)).collect());
+        tasks.add(numbered(share_out(&lists(packages), n_tasks, each), &[1]));
         tasks
+    }
+
+    /// Gives these tasks process ids from 1 on; the last number of `least` holds for all others.
+    fn numbered(shares: Vec<CpuSet>, least: &[u32]) -> Vec<(Pid, CpuSet, u32)> {
+        let all_least = least.iter().chain(std::iter::repeat(&least[least.len() - 1]));
+        let tasks = (1..).map(Pid::from_raw).zip(shares).zip(all_least);
+        tasks.map(|((pid, cpus), least)| (pid, cpus, *least)).collect()
     }
 
     /// Moves the tasks to these packages, and returns the share of each.
@@ -228,9 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn a_master_keeps_more_than_its_workers() {
+        let two: [&[u32]; 2] = [&[0, 1, 2, 3], &[8, 9, 10, 11]];
+        for (least, left, expected) in [
+            (&[3, 1][..], &[&[0, 1, 2, 3][..]][..], &[&[0, 1, 2][..], &[3]][..]),
+            (&[3, 1], &[&[0, 1], &[8, 9, 10]], &[&[8, 9, 10], &[0, 1]]),
+            (&[1, 3], &[&[0, 1, 2], &[8]], &[&[8], &[0, 1, 2]]),
+            (&[3, 1], &[&[0, 1], &[8, 9]], &[&[0, 1, 8], &[9]]),
+            // They keep more than there is: evenly.
+            (&[4, 4], &[&[0, 1], &[8, 9]], &[&[0, 1], &[8, 9]]),
+        ] {
+            let mut tasks = BoundTasks::default();
+            tasks.add(numbered(share_out(&lists(&two), 2, 4), least));
+            let expected: Vec<CpuSet> = expected.iter().map(|cpus| set(cpus)).collect();
+            assert_eq!(deal_to(&mut tasks, left), expected, "{least:?} of {left:?}");
+            assert_eq!(deal_to(&mut tasks, &two), [set(two[0]), set(two[1])], "{least:?} of {left:?}");
+        }
+    }
+
+    #[test]
     fn those_that_still_run_share_what_is_left_and_a_job_alone_on_its_node_binds_nobody() {
         let mut tasks = bound(&[&[0, 1, 2, 3]], 2, 2);
-        tasks.add(vec![(Pid::from_raw(7), set(&[0])), (Pid::from_raw(8), set(&[1]))]);
+        tasks.add(vec![(Pid::from_raw(7), set(&[0]), 1), (Pid::from_raw(8), set(&[1]), 1)]);
         assert_eq!(deal_to(&mut tasks, &[&[0, 1]]), [set(&[0]), set(&[1]), set(&[0]), set(&[1])]);
         tasks.remove(Pid::from_raw(1));
         assert_eq!(deal_to(&mut tasks, &[&[0, 1]]), [set(&[0, 1]), set(&[0]), set(&[1])]);
@@ -260,7 +329,7 @@ mod tests {
             let n_tasks = dice.number(1, n_cpus).max(2);
             let each = dice.number(1, (n_cpus / n_tasks).max(1));
             let mut tasks = BoundTasks::default();
-            tasks.add((1..).map(Pid::from_raw).zip(share_out(&packages, n_tasks, each)).collect());
+            tasks.add(numbered(share_out(&packages, n_tasks, each), &[1]));
             let first: Vec<CpuSet> = tasks.tasks().map(|task| task.first.clone()).collect();
             for _ in 0..3 {
                 let left = some(dice, &packages);

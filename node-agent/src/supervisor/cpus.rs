@@ -260,7 +260,7 @@ mod tests {
         };
         let mut cpus = JobCpus::of(&order(1, &all));
         let mut tasks = all.iter().map(|cpu| task_on(*cpu)).collect::<Vec<_>>();
-        let first = tasks.iter().zip(&all).map(|((_, [pid, _]), cpu)| (*pid, CpuSet::from([*cpu]))).collect();
+        let first = tasks.iter().zip(&all).map(|((_, [pid, _]), cpu)| (*pid, CpuSet::from([*cpu]), 1)).collect();
         cpus.bound_tasks.add(first);
         let mut seen = Vec::new();
         for (generation, now) in [(2, &[one][..]), (3, &all), (4, &[other]), (5, &all)] {

@@ -56,8 +56,8 @@ pub struct Started {
     pub piped: Vec<Piped>,
     /// The supervisor's ends of the ranks' sockets, by their tasks; none for a script.
     pub rank_sockets: Vec<(u32, OwnedFd)>,
-    /// The tasks that were bound to CPUs of their own, and to which.
-    pub bound: Vec<(Pid, CpuSet)>,
+    /// The tasks that were bound to CPUs of their own, to which, and how many each keeps.
+    pub bound: Vec<(Pid, CpuSet, u32)>,
 }
 
 /// Why a job did not start, as reported.
@@ -146,7 +146,7 @@ struct StartedTasks {
     streams: Option<Streams>,
     piped: Vec<Piped>,
     rank_sockets: Vec<(u32, OwnedFd)>,
-    bound: Vec<(Pid, CpuSet)>,
+    bound: Vec<(Pid, CpuSet, u32)>,
 }
 
 impl Starter<'_> {
@@ -237,7 +237,8 @@ impl Starter<'_> {
             rank_sockets.extend(ours.map(|ours| (rank, ours)));
         }
         let streams = all.tasks.into_iter().next();
-        let bound = tasks.iter().map(|task| task.pid).zip(cpus).collect();
+        let kept = |task: &Task| self.order.launch.kept_by(task.task);
+        let bound = tasks.iter().zip(cpus).map(|(task, cpus)| (task.pid, cpus, kept(task))).collect();
         Ok(StartedTasks { tasks, input: all.input, streams, piped: all.piped, rank_sockets, bound })
     }
 }

@@ -39,8 +39,8 @@ pub struct Step {
     variables: Variables,
     /// The tasks whose end has not been reported.
     tasks: Vec<Exec>,
-    /// The tasks that were bound to CPUs of their own, and to which, until they are taken.
-    bound: Vec<(Pid, CpuSet)>,
+    /// The tasks that were bound to CPUs of their own, to which, and how many each keeps, until they are taken.
+    bound: Vec<(Pid, CpuSet, u32)>,
     pmi: PmiServer,
     singleton: Option<SingletonCheck>,
     /// The sessions of its tasks: processes that are still in them when the tasks have ended are killed.
@@ -149,7 +149,9 @@ impl Step {
                 self.tasks.last_mut().map(|task| task.input.feed(b""));
             }
         }
-        self.bound = self.tasks.iter().map(|task| task.pid).zip(cpus).collect();
+        let kept = (first_task..).map(|task| parent.order.launch.kept_by(task));
+        let bound = self.tasks.iter().zip(cpus).zip(kept);
+        self.bound = bound.map(|((task, cpus), kept)| (task.pid, cpus, kept)).collect();
         Ok(())
     }
 
@@ -189,8 +191,8 @@ impl Step {
         Ok(ours)
     }
 
-    /// Returns the tasks that were bound to CPUs of their own, and to which, once.
-    pub fn take_bound(&mut self) -> Vec<(Pid, CpuSet)> {
+    /// Returns the tasks that were bound to CPUs of their own, to which, and how many each keeps, once.
+    pub fn take_bound(&mut self) -> Vec<(Pid, CpuSet, u32)> {
         std::mem::take(&mut self.bound)
     }
 

@@ -256,6 +256,7 @@ pub fn desired() -> Desired {
         most: 8,
         memory: Mebibytes(64),
         one_thread_a_core: false,
+        min_cpus_per_task: Vec::new(),
         submitted: Time::EPOCH,
     });
     let job =
