@@ -42,10 +42,14 @@ pub struct Variant {
     pub factor: Ratio,
     pub max_mates: u32,
     pub max_sharers: u32,
+    /// Whether a guest may use free nodes beside those of its mates (004, §3.2.4).
+    pub mix_free_nodes: bool,
     /// The percentage of jobs that may lend and borrow.
     pub malleable_pct: u32,
     /// The run times with which the scheduler plans.
     pub run_times: RunTimes,
+    /// Whether each event is a pass over all waiting jobs, whatever depth and interval the study has.
+    pub whole_queue: bool,
 }
 
 impl Variant {
@@ -70,8 +74,10 @@ impl Default for Variant {
             factor: Ratio::new(1, 2).expect("2 is not 0"),
             max_mates: 2,
             max_sharers: 2,
+            mix_free_nodes: false,
             malleable_pct: 100,
             run_times: RunTimes::Requested,
+            whole_queue: false,
         }
     }
 }
@@ -92,10 +98,11 @@ impl Study {
         progress: impl FnMut(usize),
     ) -> Result<Summary, BatchError> {
         let jobs = SharedJobs::new(trace, variant.malleable_pct, self.seed);
+        let (depth, interval) = if variant.whole_queue { (0, Span::ZERO) } else { (self.queue_depth, self.interval) };
         let mut settings = Settings {
             policy: variant.policy,
-            queue_depth: Depth::from(self.queue_depth),
-            resched_timer: self.interval,
+            queue_depth: Depth::from(depth),
+            resched_timer: interval,
             max_wall: Span::MAX_WALL,
             max_jobs: u32::MAX,
             ..Settings::default()
@@ -104,6 +111,7 @@ impl Study {
         settings.sharing.sharing_factor = variant.factor;
         settings.sharing.max_mates = variant.max_mates;
         settings.sharing.max_sharers = variant.max_sharers;
+        settings.sharing.mix_free_nodes = variant.mix_free_nodes;
         settings.sharing.runtime_model = self.estimate;
         let nodes = [uniform_nodes(self.n_nodes, self.cores_per_node)];
         let batch = Batch::new(settings, &nodes, &jobs)?;

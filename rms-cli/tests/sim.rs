@@ -398,6 +398,8 @@ fn sharing_nodes_is_set_against_static_backfill() {
             let cost = run.as_object_mut().and_then(|run| run.remove("cpu_s"));
             assert!(cost.is_some_and(|cost| cost.is_number()));
         }
+        let peak = answer.as_object_mut().and_then(|answer| answer.remove("peak_rss_mib"));
+        assert!(peak.is_some_and(|peak| peak.as_f64() > Some(1.0)));
         answer
     };
     let answer = run();

@@ -98,7 +98,8 @@ impl Sums {
     }
 }
 
-/// One day, counted from the first submit (004, Figure 7).
+/// One day, counted from the first submit (004, Figure 7). A guest that waits over midnight counts among the jobs of
+/// one day and the guests of the next, so a day can have more guests than jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Day {
     /// Jobs that were submitted on that day, and their mean slowdowns.

@@ -48,6 +48,38 @@ fn a_short_job_begins_inside_a_long_one() {
 }
 
 #[test]
+fn a_guest_may_use_free_nodes_beside_its_mates() {
+    // One of two nodes is free; a job of two nodes waits for the other one, or shares it.
+    let jobs = [job(0, 1, 1000, 1000), job(10, 2, 100, 100)];
+    assert_eq!(secs(&run(&jobs, Variant::default())), [(0, 1000), (1000, 1100)]);
+    let mixed = run(&jobs, Variant { mix_free_nodes: true, ..Variant::default() });
+    // By the ideal model: three quarters of its cores, until the work of 100 s is done.
+    assert_eq!(mixed.finished[1].map(|job| (job.started, job.was_guest)), Some((Time::from_secs(10), true)));
+}
+
+#[test]
+fn the_whole_queue_is_considered_at_each_event() {
+    // A pass every 30 s over one job leaves the short one behind the large one.
+    let jobs = [job(0, 1, 1000, 1000), job(10, 2, 100, 100), job(11, 1, 100, 100)];
+    let study = Study { queue_depth: 1, interval: Span::from_secs(30), ..study() };
+    let easy = Variant { policy: Policy::Easy, ..Variant::fixed() };
+    let starts = |variant| study.run(&jobs, variant, |_| {}).expect("all jobs end").finished[2].map(|job| job.started);
+    assert_eq!(starts(easy), Some(Time::from_secs(1100)));
+    assert_eq!(starts(Variant { whole_queue: true, ..easy }), Some(Time::from_secs(11)));
+}
+
+#[test]
+fn a_day_has_the_submits_and_the_starts_on_it() {
+    // The pass that lets the guest begin is a day after the first one, and the guest was submitted before that.
+    let day = 24 * 3600;
+    let jobs = [job(0, 2, 2 * day, 2 * day), job(day - 10, 2, 100, 100)];
+    let study = Study { interval: Span::from_secs(day), ..study() };
+    let run = |variant| study.run(&jobs, variant, |_| {}).expect("all jobs end");
+    let days = days(&run(Variant::default()), &run(Variant::fixed()));
+    assert_eq!(days.iter().map(|day| (day.jobs, day.guests)).collect::<Vec<_>>(), [(2, 0), (0, 1)]);
+}
+
+#[test]
 fn what_is_learned_of_a_user_lets_a_guest_begin() {
     // Twice 100 s of the 1000 s that were requested: the fourth is planned with 100 s, and fits inside the third.
     let past = [job(0, 2, 1000, 100), job(0, 2, 1000, 100)];

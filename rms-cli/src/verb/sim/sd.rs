@@ -12,6 +12,7 @@ use rms_sim::workload::cirne::Cirne;
 use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
 
+use super::cost::Cost;
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
 use crate::context::Context;
@@ -77,6 +78,9 @@ pub struct Args {
     /// Maximum jobs on the same cores: with more than 2, guests lend, too
     #[arg(long, value_name = "LIST", default_value = "2", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=8))]
     sharers: Vec<u32>,
+    /// Let guests use free nodes in addition to those of their mates
+    #[arg(long)]
+    free_nodes: bool,
     /// Percentages of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
@@ -87,6 +91,9 @@ pub struct Args {
     /// Other policies to compare with, as easy,conservative
     #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
     against: Vec<Policy>,
+    /// Let the policies of --against consider the whole queue at each event, whatever --depth and --interval are
+    #[arg(long, requires = "against")]
+    whole_queue: bool,
     /// Compare with jobs that share nodes without a policy, two to a core
     #[arg(long)]
     oversubscribe: bool,
@@ -96,7 +103,7 @@ pub struct Args {
     /// Show the ratios of Figures 4 to 6 by nodes and run time
     #[arg(long)]
     heat: bool,
-    /// Show the slowdowns and guests of each day, as Figure 7
+    /// Show for each day the slowdowns of the jobs submitted on it, and the guests that began on it, as Figure 7
     #[arg(long)]
     daily: bool,
 }
@@ -175,7 +182,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         })
     });
     let rows = ran.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    context.output.show(&SdAnswer { title, base, n_dropped, rows, paper: args.paper.map(Paper::from) })?;
+    let paper = args.paper.map(Paper::from);
+    let peak_rss_mib = Cost::now().peak_rss_mib;
+    context.output.show(&SdAnswer { title, base, n_dropped, rows, paper, peak_rss_mib })?;
     Ok(Exit::OK)
 }
 
@@ -219,10 +228,16 @@ impl Args {
     fn variants(&self) -> Vec<Variant> {
         let mut variants = Vec::new();
         for policy in &self.against {
-            let of = |run_times: &RunTimes| Variant { policy: *policy, run_times: *run_times, ..Variant::fixed() };
+            let whole_queue = self.whole_queue;
+            let of = |run_times: &RunTimes| Variant {
+                policy: *policy,
+                run_times: *run_times,
+                whole_queue,
+                ..Variant::fixed()
+            };
             variants.extend(self.run_times.iter().map(of));
         }
-        let sharing = vec![Variant { policy: Policy::Slowdown, ..Variant::default() }];
+        let sharing = vec![Variant { mix_free_nodes: self.free_nodes, ..Variant::default() }];
         let sharing = each(sharing, &self.cut_offs, |variant, cut_off| variant.cut_off = cut_off);
         let sharing = each(sharing, &self.models, |variant, model| variant.model = model);
         let sharing = each(sharing, &self.factors, |variant, factor| variant.factor = factor);
@@ -279,6 +294,8 @@ struct SdAnswer {
     n_dropped: usize,
     rows: Vec<Row>,
     paper: Option<Paper>,
+    /// The most memory that all runs together had.
+    peak_rss_mib: f64,
 }
 
 /// A figure of each category.
@@ -304,9 +321,10 @@ fn name(candidate: &Candidate) -> String {
         learned @ (RunTimes::LastTwo | RunTimes::LastFive) => format!(" {}", learned.word()),
     };
     if variant.policy != Policy::Slowdown {
-        return format!("{}{learned}", variant.policy);
+        let whole_queue = if variant.whole_queue { " whole queue" } else { "" };
+        return format!("{}{whole_queue}{learned}", variant.policy);
     }
-    let Variant { policy: _, cut_off, model, factor, max_mates, max_sharers, malleable_pct, run_times: _ } = variant;
+    let Variant { cut_off, model, factor, max_mates, max_sharers, mix_free_nodes, malleable_pct, .. } = variant;
     let mut name = format!("{cut_off} {}", model.word());
     let published = Variant::default();
     if *factor != published.factor {
@@ -317,6 +335,9 @@ fn name(candidate: &Candidate) -> String {
     }
     if *max_sharers != published.max_sharers {
         name += &format!(" {max_sharers} a node");
+    }
+    if *mix_free_nodes {
+        name += " free nodes";
     }
     if *malleable_pct != published.malleable_pct {
         name += &format!(" {malleable_pct} %");
@@ -405,7 +426,7 @@ impl SdAnswer {
     }
 
     fn daily(row: &Row) -> String {
-        let mut table = Table::new(&[">day", ">jobs", ">slowdown, static", ">slowdown", ">guests"]);
+        let mut table = Table::new(&[">day", ">submitted", ">slowdown, static", ">slowdown", ">guests begun"]);
         for (idx, day) in row.days.iter().enumerate() {
             let slowdowns = [day.static_slowdown, day.slowdown].map(|slowdown| format!("{slowdown:.1}"));
             let [fixed, shared] = slowdowns;
@@ -445,8 +466,8 @@ impl Show for SdAnswer {
         let row = |row: &Row| {
             let mut run = match row.candidate {
                 Candidate::Policy(variant) => {
-                    let Variant { policy, cut_off, model, factor, max_mates, max_sharers, malleable_pct, run_times } =
-                        variant;
+                    let Variant { policy, cut_off, model, factor, max_mates, max_sharers, .. } = variant;
+                    let Variant { mix_free_nodes, malleable_pct, run_times, whole_queue, .. } = variant;
                     json!({
                         "policy": policy.to_string(),
                         "cut_off": cut_off.to_string(),
@@ -454,8 +475,10 @@ impl Show for SdAnswer {
                         "sharing_factor": factor.to_string(),
                         "max_mates": max_mates,
                         "max_sharers": max_sharers,
+                        "mix_free_nodes": mix_free_nodes,
                         "malleable_pct": malleable_pct,
                         "run_times": run_times,
+                        "whole_queue": whole_queue,
                     })
                 }
                 Candidate::Oversubscribed(model) => json!({ "policy": OVERSUBSCRIBED, "model": model }),
@@ -471,6 +494,7 @@ impl Show for SdAnswer {
             "title": self.title,
             "static": { "measured": self.base.figures, "paper": self.paper.map(Paper::fixed) },
             "runs": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "peak_rss_mib": self.peak_rss_mib,
         })
     }
 
