@@ -50,6 +50,7 @@ const PARTS: &[Part] = &[
     ("swf", swf::table),
     ("shared", shared::table),
     ("shared-swf", swf::shared),
+    ("sd", swf::lending),
     ("commit", commit::table),
     ("dispatch", scale::dispatch),
     ("queue", scale::queue),

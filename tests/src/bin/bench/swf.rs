@@ -1,7 +1,7 @@
 //! Runs traces through the production core, by the command that users type, beside the figures of peers.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -107,12 +107,38 @@ pub fn shared() -> Result<Table> {
     Ok(table)
 }
 
+/// Slowdown-driven sharing of nodes (004) on the largest trace: time and memory.
+pub fn lending() -> Result<Table> {
+    let mut table = Table::new("All of Curie under slowdown-driven sharing of nodes (rms sim sd)");
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces/CEA-Curie-2011-2.1-cln.p10.swf.gz");
+    if !trace.exists() {
+        println!("sd: there is no {}", trace.display());
+        return Ok(table);
+    }
+    let mut command = Command::new(sibling("rms")?);
+    command.args(["sim", "sd", "--trace"]).arg(&trace).args(["--nodes", "5040", "--cores-per-node", "16"]);
+    let output = command.args(["--wall-unit", "60s", "--cut-offs", "10", "--json"]).output()?;
+    let answer = answer(output, "rms sim sd")?;
+    let run = &answer["runs"][0];
+    let figure = |value: &Value, name: &str| value[name].as_f64().with_context(|| format!("{name} is missing"));
+    let measured = &run["measured"];
+    let what = format!("{:.0} jobs, {:.0} guests: CPU time", figure(measured, "jobs")?, figure(measured, "guests")?);
+    table.measure(what, figure(run, "cpu_s")?, "s", Target::AtMost(120.0), "the search for mates, and passes");
+    let what = "peak memory, with the jobs under static backfill to compare with";
+    table.note(what, figure(&answer, "peak_rss_mib")?, "MiB");
+    Ok(table)
+}
+
 fn run(trace: &PathBuf, args: &[&str], n_jobs: &str, policy: &str) -> Result<Value> {
     let mut command = Command::new(sibling("rms")?);
     command.args(["sim", "swf"]).arg(trace).args(args);
     let output = command.args(["--jobs", n_jobs, "--policy", policy, "--json"]).output()?;
+    answer(output, "rms sim swf")
+}
+
+fn answer(output: Output, what: &str) -> Result<Value> {
     if !output.status.success() {
-        bail!("rms sim swf fails: {}", String::from_utf8_lossy(&output.stdout));
+        bail!("{what} fails: {}", String::from_utf8_lossy(&output.stdout));
     }
-    serde_json::from_slice(&output.stdout).context("rms sim swf prints no JSON")
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{what} prints no JSON"))
 }
