@@ -170,6 +170,15 @@ pub struct Settings {
     pub max_slowdown_at: Own<MaxSlowdown>,
     /// The sharing factors of single clusters.
     pub sharing_factor_at: Own<Ratio>,
+    /// Values for single clusters, as are the next three.
+    #[serde(skip_serializing_if = "Own::is_empty")]
+    pub max_mates_at: Own<u32>,
+    #[serde(skip_serializing_if = "Own::is_empty")]
+    pub max_sharers_at: Own<u32>,
+    #[serde(skip_serializing_if = "Own::is_empty")]
+    pub max_candidates_at: Own<Option<u32>>,
+    #[serde(skip_serializing_if = "Own::is_empty")]
+    pub mix_free_nodes_at: Own<bool>,
 }
 
 /// The highest price, in thousandths, that a negotiation can carry.
@@ -238,6 +247,10 @@ impl Default for Settings {
             sharing: SharingSettings::default(),
             max_slowdown_at: Own::default(),
             sharing_factor_at: Own::default(),
+            max_mates_at: Own::default(),
+            max_sharers_at: Own::default(),
+            max_candidates_at: Own::default(),
+            mix_free_nodes_at: Own::default(),
         }
     }
 }
@@ -300,6 +313,20 @@ impl Settings {
     /// Returns the part of its cores on a node of a cluster that a job may lend.
     pub fn sharing_factor_of(&self, cluster: &str) -> Ratio {
         self.sharing_factor_at.get(cluster).copied().unwrap_or(self.sharing.sharing_factor)
+    }
+
+    /// Returns the settings of node sharing that hold on a cluster.
+    pub fn sharing_of(&self, cluster: &str) -> SharingSettings {
+        let all = &self.sharing;
+        SharingSettings {
+            max_slowdown: self.max_slowdown_of(cluster),
+            sharing_factor: self.sharing_factor_of(cluster),
+            max_mates: self.max_mates_at.get(cluster).copied().unwrap_or(all.max_mates),
+            max_sharers: self.max_sharers_at.get(cluster).copied().unwrap_or(all.max_sharers),
+            max_candidates: self.max_candidates_at.get(cluster).copied().unwrap_or(all.max_candidates),
+            runtime_model: all.runtime_model,
+            mix_free_nodes: self.mix_free_nodes_at.get(cluster).copied().unwrap_or(all.mix_free_nodes),
+        }
     }
 
     /// Returns whether any cluster has licences.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::job::Constraint;
-use rms_model::sharing::asked;
+use rms_model::sharing::{SharingSettings, asked};
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, MaxSlowdown, NodeId, Request, RuntimeModel, Slice, Span, Time};
 
 use self::candidate::{
@@ -248,12 +248,14 @@ impl<'a> Mates<'a> {
             let guest_start = self.find_mates(guest, taken, pass, &mut is_in_time);
             if guest_start.is_some() {
                 // If guests may lend, it is one more possible lender.
-                self.round.n_started += usize::from(self.state.settings().sharing.max_sharers > 2);
+                let may_lend = request.nodes.keys().any(|cluster| self.settings(*cluster).max_sharers > 2);
+                self.round.n_started += usize::from(may_lend);
                 return guest_start;
             }
         }
         // If only the best candidates are considered, others may take the place of those that drop out.
-        if self.state.settings().sharing.max_candidates.is_none() {
+        let mut clusters = spec.options.iter().flat_map(|request| request.nodes.keys());
+        if clusters.all(|cluster| self.settings(*cluster).max_candidates.is_none()) {
             let static_end = if is_in_time { None } else { Some(static_end) };
             self.round.failed_searches.insert(job, FailedSearch { n_started, static_end });
         }
@@ -279,7 +281,7 @@ impl<'a> Mates<'a> {
         let (state, now) = (self.state, self.now);
         self.running.get_or_insert_with(|| running_candidates(state, now));
         self.promised.entry(*cluster).or_insert_with(|| PromisedStages::of(state, now, *cluster));
-        let settings = &self.state.settings().sharing;
+        let settings = self.settings(*cluster);
         let n_free = match (settings.mix_free_nodes, pass.grids.by_cluster.get(cluster)) {
             (false, _) => 0,
             (true, None) => self.state.n_free(*cluster).min(*weight as usize - 1) as u32,
@@ -419,7 +421,7 @@ impl<'a> Mates<'a> {
         };
         let mut candidates: Vec<&Candidate<'a>> =
             self.running.iter().flatten().chain(&self.starting).filter(may_lend).collect();
-        let settings = &self.state.settings().sharing;
+        let settings = self.settings(cluster);
         // With a limit on candidates, those with the least slowdowns are considered whatever their sizes are.
         if settings.max_candidates.is_none() && n_free == 0 {
             let sizes: BTreeSet<u32> = candidates.iter().map(|candidate| candidate.lender.n_nodes).collect();
@@ -445,6 +447,10 @@ impl<'a> Mates<'a> {
     /// Returns whether the guest would end earlier than without mates, if it took that long.
     fn ends_earlier(&self, guest: Guest<'_>, span: Span) -> bool {
         guest.static_end > self.now + span
+    }
+
+    fn settings(&self, cluster: ClusterId) -> SharingSettings {
+        self.state.settings().sharing_of(&self.state.clusters()[&cluster])
     }
 
     fn model(&self) -> RuntimeModel {

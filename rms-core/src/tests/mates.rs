@@ -310,3 +310,24 @@ fn a_moldable_job_tries_all_sizes_without_mates_first() {
         }
     }
 }
+
+#[test]
+fn a_cluster_may_have_limits_of_its_own_for_mates() {
+    let starts = |settings: &[(&str, &str)]| {
+        let mut world = lending_on("nodes", 2, CORES);
+        world.set("max_slowdown", "infinite");
+        settings.iter().for_each(|(key, value)| world.set(key, value));
+        let mates = [120, 120].map(|mins| world.asks_to_share(1, mins, true));
+        let guest = world.asks_to_share(2, 10, true);
+        for (node, mate) in ["n1", "n2"].into_iter().zip(mates) {
+            [mate, guest].into_iter().for_each(|job| drop(world.runs(node, job, true)));
+        }
+        let inside = world.asks_to_share(2, 1, true);
+        [guest, inside].map(|job| world.is_started(job))
+    };
+    assert_eq!(starts(&[]), [true, false]);
+    assert_eq!(starts(&[("max_mates@c", "1")]), [false, false]);
+    assert_eq!(starts(&[("max_mates", "1"), ("max_mates@c", "2")]), [true, false]);
+    assert_eq!(starts(&[("max_sharers@c", "3")]), [true, true], "the second one is inside the first");
+    assert_eq!(starts(&[("max_candidates@c", "1")]), [false, false], "one is not enough");
+}

@@ -94,11 +94,11 @@ pub(super) const TABLE: &[Row] = &[
     setting!(view_share, VIEW_SHARE, Cluster view_share_at),
     setting!(max_slowdown in sharing, MAX_SLOWDOWN, Cluster max_slowdown_at),
     setting!(sharing_factor in sharing, FACTOR, Cluster sharing_factor_at),
-    setting!(max_mates in sharing, MATES),
-    setting!(max_sharers in sharing, SHARERS),
-    setting!(max_candidates in sharing, LIMIT),
+    setting!(max_mates in sharing, MATES, Cluster max_mates_at),
+    setting!(max_sharers in sharing, SHARERS, Cluster max_sharers_at),
+    setting!(max_candidates in sharing, LIMIT, Cluster max_candidates_at),
     setting!(runtime_model in sharing, RUNTIME_MODEL),
-    setting!(mix_free_nodes in sharing, YES_OR_NO),
+    setting!(mix_free_nodes in sharing, YES_OR_NO, Cluster mix_free_nodes_at),
 ];
 
 /// The names of the settings in the order of display.

@@ -1,9 +1,10 @@
 //! Running jobs that could lend to one guest, and what each of them would lend.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use rms_model::sharing::asked;
-use rms_model::{CoreShare, JobId, JobSpec, NodeId, Request, RuntimeModel, Span, Time};
+use rms_model::{ClusterId, CoreShare, JobId, JobSpec, NodeId, Request, RuntimeModel, Span, Time};
 
 use crate::plan::slowdown::Fraction;
 use crate::state::job::{Job, Started};
@@ -184,10 +185,13 @@ impl Candidate<'_> {
 
 /// Returns the running jobs that could lend.
 pub(super) fn running_candidates<'a>(state: &'a State, now: Time) -> Vec<Candidate<'a>> {
-    let max_sharers = state.settings().sharing.max_sharers;
+    let max_sharers = |name: &String| state.settings().sharing_of(name).max_sharers;
+    let max_sharers: BTreeMap<ClusterId, u32> =
+        state.clusters().iter().map(|(cluster, name)| (*cluster, max_sharers(name))).collect();
     let candidate = |(job, lender): (JobId, Cow<'a, Lender>)| {
         let entry = state.jobs().get(&job)?;
         let started = entry.started()?;
+        let max_sharers = max_sharers.get(&lender.cluster).copied()?;
         let owners = match started.is_sharing() {
             true if max_sharers == 2 => return None,
             true => Owner::all_of(state, now, entry),
