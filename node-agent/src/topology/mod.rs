@@ -57,7 +57,19 @@ pub fn describe(sys: &Path, overrides: &Overrides) -> Result<Topology, SysfsErro
     {
         return Err(SysfsError::NoCpus { wanted: cpulist::print(wished), there: cpulist::print(own) });
     }
-    Ok(of_machine(sysfs::read(sys, allowed.as_ref())?, overrides))
+    let mut topology = of_machine(sysfs::read(sys, allowed.as_ref())?, overrides);
+    topology.inventory.features.extend(found_features(sys));
+    Ok(topology)
+}
+
+/// Returns the features that every node has without being declared: its architecture, and `infiniband` if it has an
+/// adapter for that network (or Omni-Path, which has the same interface).
+fn found_features(sys: &Path) -> Vec<String> {
+    let has_infiniband =
+        std::fs::read_dir(sys.join("class/infiniband")).is_ok_and(|mut adapters| adapters.next().is_some());
+    let mut features = vec![std::env::consts::ARCH.to_owned()];
+    features.extend(has_infiniband.then(|| "infiniband".to_owned()));
+    features
 }
 
 fn of_machine(machine: Machine, overrides: &Overrides) -> Topology {
@@ -146,6 +158,19 @@ mod tests {
         assert_eq!((topology.inventory.sockets, topology.inventory.cpus), (2, 48));
         assert!(!topology.is_masked);
         assert!(topology.inventory.memory > Mebibytes(16), "{topology:?}");
+    }
+
+    #[test]
+    fn architecture_and_network_are_features() {
+        let tree = sysfs::tests::fixture();
+        let overrides = Overrides { features: ["big".to_owned()].into(), ..Overrides::default() };
+        let features = || describe(tree.path(), &overrides).expect("readable").inventory.features;
+        let arch = std::env::consts::ARCH;
+        assert_eq!(features(), ["big", arch].map(str::to_owned).into());
+        std::fs::create_dir_all(tree.path().join("class/infiniband")).expect("ours");
+        assert_eq!(features(), ["big", arch].map(str::to_owned).into(), "no adapter");
+        std::fs::create_dir(tree.path().join("class/infiniband/mlx5_0")).expect("ours");
+        assert_eq!(features(), ["big", arch, "infiniband"].map(str::to_owned).into());
     }
 
     #[test]
