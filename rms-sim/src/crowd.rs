@@ -294,15 +294,17 @@ impl Crowd {
 
     /// Returns the last calls of the admins, so that everything can end.
     pub fn last_calls(&self, world: &World) -> Vec<Call> {
-        let nodes = world.state().nodes().values().map(|node| node.name.clone()).collect();
-        vec![
-            Call::Resume { nodes },
+        // One by one: a node that has drained itself refuses it.
+        let names = world.state().nodes().values().map(|node| node.name.clone());
+        let resumes = names.map(|name| Call::Resume { nodes: vec![name] });
+        let others = [
             Call::Release { select: Select::All },
             Call::Set { key: "queue_depth".to_owned(), value: "0".to_owned() },
             // Profiles that were admitted before nodes were shared wait for this.
             Call::Set { key: "allocation@a".to_owned(), value: "default".to_owned() },
             Call::Set { key: "allocation".to_owned(), value: "nodes".to_owned() },
-        ]
+        ];
+        resumes.chain(others).collect()
     }
 }
 
