@@ -1,6 +1,6 @@
 //! What jobs that hold nodes will hold over time; evolving ones stage by stage.
 
-use rms_model::{ClusterId, Request, Settings, Span, Time};
+use rms_model::{ClusterId, NodeId, Request, Settings, Span, Time};
 
 use crate::state::job::{Job, Phase, Started};
 use crate::state::negotiations::promise_end;
@@ -104,6 +104,20 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
         }
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => Vec::new(),
     }
+}
+
+/// Lists the nodes that a running application was promised for future stages, with from when until when. Empty where
+/// nodes are not shared: they are counted there.
+pub(super) fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
+    let Some(Started { evolved: Some(evolved), ending: None, .. }) = entry.started() else { return Vec::new() };
+    let course = &evolved.course;
+    // A late stage begins now at the earliest, and later stages are late as well.
+    let late_by = now.since(course.next_change());
+    let of_place = |(place, node): (usize, &NodeId)| {
+        let times = course.times_to_come(place).into_iter();
+        times.map(|(from, until)| (*node, from + late_by, until + late_by)).collect::<Vec<_>>()
+    };
+    course.row.iter().enumerate().flat_map(of_place).collect()
 }
 
 /// Returns the cluster of an evolving application: it has nodes of one only.

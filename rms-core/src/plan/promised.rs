@@ -7,8 +7,7 @@ use rms_model::{ClusterId, JobId, NodeId, Profile, Time};
 
 use super::evolve::occupation_beside;
 use super::ledger::eligible;
-use super::parts::{Part, WhichNodes, cluster_of, parts};
-use super::row::to_come;
+use super::parts::{Part, WhichNodes, cluster_of, parts, to_come};
 use crate::state::{State, constraint_of};
 
 /// What running applications will need on a cluster besides the nodes that they have.

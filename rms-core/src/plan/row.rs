@@ -3,25 +3,12 @@
 
 use rms_model::{JobId, NodeId, Profile, Time};
 
-use super::parts::cluster_of;
+use super::parts::{cluster_of, to_come};
 use super::pass::Pass;
 use super::policy;
 use crate::state::State;
 use crate::state::course::Course;
 use crate::state::job::{Job, Started};
-
-/// Lists the nodes that a running application was promised for future stages, with from when until when.
-pub(super) fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
-    let Some(Started { evolved: Some(evolved), ending: None, .. }) = entry.started() else { return Vec::new() };
-    let course = &evolved.course;
-    // A late stage begins now at the earliest, and later stages are late as well.
-    let late_by = now.since(course.next_change());
-    let of_place = |(place, node): (usize, &NodeId)| {
-        let times = course.times_to_come(place).into_iter();
-        times.map(|(from, until)| (*node, from + late_by, until + late_by)).collect::<Vec<_>>()
-    };
-    course.row.iter().enumerate().flat_map(of_place).collect()
-}
 
 /// Returns the nodes that were promised to other applications for stages that begin before this one ends.
 pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> impl Iterator<Item = NodeId> + use<'a> {
