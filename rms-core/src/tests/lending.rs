@@ -266,19 +266,25 @@ fn who_would_keep_more_than_there_is_is_refused() {
 
 #[test]
 fn a_guest_borrows_cores_for_whole_tasks() {
-    let mut world = lending("cores", 1);
-    world.set("sharing_factor", "3/4");
-    let owner = world.submit_with(|submission| {
-        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(60)) }];
-        (submission.n_tasks, submission.cpus_per_task) = (Some(1), 4);
-        submission.resources.share = true;
-    });
-    let guest = world.submit_with(|submission| {
-        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(10)) }];
-        (submission.n_tasks, submission.cpus_per_task) = (Some(2), 2);
-        submission.resources.share = true;
-    });
-    assert_eq!((world.cores_on_first(owner), world.cores_on_first(guest)), ("0-1".to_owned(), "2-3".to_owned()));
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending(allocation, 1);
+        world.set("sharing_factor", "3/4");
+        let owner = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(60)) }];
+            (submission.n_tasks, submission.cpus_per_task) = (Some(1), 4);
+            submission.resources.share = true;
+        });
+        let guest = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(10)) }];
+            (submission.n_tasks, submission.cpus_per_task) = (Some(2), 2);
+            submission.resources.share = true;
+        });
+        assert_eq!(
+            (world.cores_on_first(owner), world.cores_on_first(guest)),
+            ("0-1".to_owned(), "2-3".to_owned()),
+            "{allocation}"
+        );
+    }
 }
 
 /// Two mates on one node lend cores of one node, not of two.
@@ -433,7 +439,7 @@ fn a_guest_begins_with_its_licences_or_waits() {
 fn a_guest_uses_free_nodes_beside_those_of_its_mates() {
     for (allocation, mix) in [("nodes", "no"), ("nodes", "yes"), ("cores", "no"), ("cores", "yes")] {
         let mut world = lending(allocation, 4);
-        world.set("mix_free_nodes", mix);
+        world.set("mix_free_nodes@c", mix);
         let owner = world.asks_to_share(2, 60, true);
         let single = world.asks_to_share(1, 60, true);
         let guest = world.asks_to_share(3, 10, true);
