@@ -208,7 +208,7 @@ pub enum Refusal {
     #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
     NodeInUse { node: String },
     /// The reason says what to do.
-    #[error("node {node} cannot be resumed, as it has drained itself: {reason}")]
+    #[error("node {node} cannot be resumed, as it has drained itself: {reason}; nothing was changed")]
     NodeInTrouble { node: String, reason: String },
     #[error("an evolving application needs at least one stage, and at least one node in each")]
     EmptyStage,

@@ -85,7 +85,7 @@ fn a_node_that_has_drained_itself_is_resumed_by_nobody_else() {
     troubled(&mut world, Some(why));
     world.ask(Call::Drain { nodes: vec!["n2".to_owned()], reason: "fan".to_owned() });
     let refused = resume(&mut world).expect_err("it can still start nothing");
-    assert_eq!(refused, format!("node n1 cannot be resumed, as it has drained itself: {why}"));
+    assert_eq!(refused, format!("node n1 cannot be resumed, as it has drained itself: {why}; nothing was changed"));
     assert!(by_itself(&world) && admin(&world, other) != NodeAdmin::Enabled, "nothing is resumed");
 
     // The drain of an admin, and a restart, change nothing of it.
