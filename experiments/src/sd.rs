@@ -44,6 +44,8 @@ pub struct Variant {
     pub max_sharers: u32,
     /// Whether a guest may use free nodes beside those of its mates (004, §3.2.4).
     pub mix_free_nodes: bool,
+    /// Whether the slowdown of each mate counts once for each of its nodes, as in the authors' code.
+    pub weigh_nodes: bool,
     /// The percentage of jobs that may lend and borrow.
     pub malleable_pct: u32,
     /// The run times with which the scheduler plans.
@@ -75,6 +77,7 @@ impl Default for Variant {
             max_mates: 2,
             max_sharers: 2,
             mix_free_nodes: false,
+            weigh_nodes: false,
             malleable_pct: 100,
             run_times: RunTimes::Requested,
             whole_queue: false,
@@ -112,6 +115,7 @@ impl Study {
         settings.sharing.max_mates = variant.max_mates;
         settings.sharing.max_sharers = variant.max_sharers;
         settings.sharing.mix_free_nodes = variant.mix_free_nodes;
+        settings.sharing.weigh_nodes = variant.weigh_nodes;
         settings.sharing.runtime_model = self.estimate;
         let nodes = [uniform_nodes(self.n_nodes, self.cores_per_node)];
         let batch = Batch::new(settings, &nodes, &jobs)?;

@@ -65,9 +65,13 @@ pub enum Refusal {
         many(*cpus, "CPU")
     )]
     NotInGrant { tasks: u32, cpus_per_task: u32, cpus: u32 },
-    #[error("--min-cpus-per-node {wanted} is more than any node has: the largest has {largest} CPUs")]
+    #[error(
+        "--min-cpus-per-node {wanted} leaves nothing to share: the largest node has {largest} CPUs; keep fewer, or leave --share out"
+    )]
     NodeTooSmall { wanted: u32, largest: u32 },
-    #[error("--cores-per-package {wanted} is more than any package of a node has: the largest has {largest} cores")]
+    #[error(
+        "--cores-per-package {wanted} leaves nothing to share: the largest package of a node has {largest} cores; keep fewer, or leave --share out"
+    )]
     PackageTooSmall { wanted: u32, largest: u32 },
     #[error(
         "a node would have to hold {} of {} (--hint=nomultithread), but the largest node{place} has {}: ask for more nodes (-N), fewer tasks or fewer cores (-c), or let tasks use all threads",

@@ -61,6 +61,8 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "options": options,
         "constraint": {
             "features": spec.constraint.features,
+            "nodelist": spec.constraint.nodelist,
+            "exclude": spec.constraint.exclude,
             "memory_mib": spec.constraint.memory.0,
             "cpus": spec.constraint.cpus,
             "sockets": spec.constraint.sockets,

@@ -1,8 +1,10 @@
 //! The flags that describe a job, the same on the command line and in `#RMS` lines, and their precedence.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use clap::Args;
+use rms_model::hostlist::{self, HostlistError};
 use rms_model::time::parse_wall;
 use rms_model::{ExpandLimit, Span};
 use thiserror::Error;
@@ -75,6 +77,12 @@ pub struct JobOptions {
     /// Features that every node must have: fast,bigmem
     #[arg(short = 'C', long, value_name = "FEATURES", help_heading = "Where and when")]
     pub constraint: Option<Features>,
+    /// Nodes that the job may use: n1,n[3-4]; without -N, all of them
+    #[arg(short = 'w', long, value_name = "NODES", help_heading = "Where and when")]
+    pub nodelist: Option<NodeNames>,
+    /// Nodes that the job must not use: n1,n[3-4]
+    #[arg(short = 'x', long, value_name = "NODES", help_heading = "Where and when")]
+    pub exclude: Option<NodeNames>,
     /// Memory that every node must have: 512M, 4G (a bare number is MiB)
     #[arg(long, value_name = "SIZE", help_heading = "Where and when", allow_negative_numbers = true)]
     pub mem: Option<Memory>,
@@ -189,6 +197,8 @@ impl JobOptions {
             resources: self.resources.over(lower.resources, names_memory),
             clusters: self.clusters.or(lower.clusters),
             constraint: self.constraint.or(lower.constraint),
+            nodelist: self.nodelist.or(lower.nodelist),
+            exclude: self.exclude.or(lower.exclude),
             mem: self.mem.or(lower.mem.filter(|_| !names_share)),
             sockets_per_node: self.sockets_per_node.or(lower.sockets_per_node),
             tmp: self.tmp.or(lower.tmp),
@@ -269,6 +279,19 @@ impl FromStr for Features {
         }
         let names: Vec<String> = text.split([',', '&']).map(|name| name.trim().to_owned()).collect();
         if names.iter().any(String::is_empty) { Err(FeaturesError::Empty) } else { Ok(Features(names)) }
+    }
+}
+
+/// Names of nodes, in the order of the list and each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeNames(pub Vec<String>);
+
+impl FromStr for NodeNames {
+    type Err = HostlistError;
+
+    fn from_str(text: &str) -> Result<NodeNames, HostlistError> {
+        let mut known = BTreeSet::new();
+        Ok(NodeNames(hostlist::expand(text)?.into_iter().filter(|name| known.insert(name.clone())).collect()))
     }
 }
 

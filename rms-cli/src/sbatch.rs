@@ -58,7 +58,6 @@ const NO_PROFILING: &str = "nothing is sampled";
 const BY_HINT: &str = "--hint=nomultithread uses one thread of each core";
 const BY_TASK: &str = "say the size by -N, -n and -c";
 const GPUS_OF_NODES: &str = "say the GPUs of each node by --gpus-per-node, or of all by --gpus";
-const NO_NODE_NAMES: &str = "nodes cannot be picked by name; name a feature by --constraint instead";
 const NO_TOPOLOGY: &str = "there is no network topology";
 const OF_SUBMIT: &str = "it is about the submit command only";
 const BY_COMMAND: &str = "it is no property of a job; give it to the command";
@@ -144,9 +143,9 @@ const OPTIONS: &[SlurmOption<Translation>] = &[
     value(None, "ntasks-per-gpu", Unsupported(GPUS_OF_NODES)),
     value(None, "tres-bind", Unsupported(GPUS_OF_NODES)),
     value(None, "tres-per-task", Unsupported(GPUS_OF_NODES)),
-    value(Some('w'), "nodelist", Unsupported(NO_NODE_NAMES)),
-    value(Some('x'), "exclude", Unsupported(NO_NODE_NAMES)),
-    value(Some('F'), "nodefile", Unsupported(NO_NODE_NAMES)),
+    value(Some('w'), "nodelist", Same("--nodelist")),
+    value(Some('x'), "exclude", Same("--exclude")),
+    value(Some('F'), "nodefile", Unsupported("name the nodes by --nodelist")),
     value(None, "batch", Unsupported("the script runs on the first node of the job")),
     value(None, "mem-per-cpu", Same("--mem-per-cpu")),
     value(None, "mem-per-gpu", Unsupported("say the memory of a node by --mem, or of a CPU by --mem-per-cpu")),
@@ -294,7 +293,7 @@ mod tests {
     #[test]
     fn what_a_job_takes_of_its_nodes_is_said_in_our_words() {
         let translated = check(
-            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2 --contiguous",
+            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2 --contiguous -w n1,n[3-4] --exclude=n2",
         )
         .unwrap();
         assert_eq!(
@@ -310,6 +309,8 @@ mod tests {
                 "--spread",
                 "--licences=matlab:2",
                 "--contiguous",
+                "--nodelist=n1,n[3-4]",
+                "--exclude=n2",
             ]
         );
         assert!(translated.remarks.is_empty(), "{:?}", translated.remarks);

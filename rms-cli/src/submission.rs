@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::caller::Caller;
 use crate::export::{self, ExportError};
-use crate::job_options::{JobOptions, OpenMode};
+use crate::job_options::{JobOptions, NodeNames, OpenMode};
 use crate::malleable_options::MalleableError;
 use crate::model_options::ModelError;
 use crate::profile::ProfileError;
@@ -88,6 +88,7 @@ pub enum SubmissionError {
 /// # Errors
 /// See [`SubmissionError`].
 pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -> Result<Submission, SubmissionError> {
+    let options = on_all_named(options);
     let others = options.others(largest);
     let malleable = options.malleable.read(&others)?;
     let says_whether_again = (options.requeue || options.no_requeue).then_some(options.requeue);
@@ -133,6 +134,8 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
             .map(|features| features.0.into_iter().collect::<BTreeSet<_>>())
             .unwrap_or_default(),
         memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
+        nodelist: options.nodelist.map(|names| names.0.into_iter().collect()).unwrap_or_default(),
+        exclude: options.exclude.map(|names| names.0.into_iter().collect()).unwrap_or_default(),
         sockets: options.sockets_per_node.unwrap_or(0),
         scratch: options.tmp.map_or(Mebibytes(0), |scratch| scratch.0),
         speed_milli: options.min_speed.unwrap_or(0),
@@ -271,6 +274,19 @@ fn n_tasks(options: &JobOptions, evolving: Option<&Evolving>) -> Result<Option<u
     }
 }
 
+/// Adds the number of nodes, if the nodes are named and nothing says how many of them: all, if there are enough tasks.
+fn on_all_named(mut options: JobOptions) -> JobOptions {
+    let has_no_size = options.nodes.is_none()
+        && options.shapes.is_none()
+        && options.profile.is_none()
+        && options.malleable.malleable.is_none();
+    if let Some(NodeNames(names)) = options.nodelist.as_ref().filter(|_| has_no_size) {
+        let n_named = names.len() as u32;
+        options.nodes = Some(NodeCount::Exactly(options.tasks.map_or(n_named, |n_tasks| n_tasks.min(n_named))));
+    }
+    options
+}
+
 /// Checks that each node has at least one task.
 fn check_nodes(options: &JobOptions, n_nodes: Option<u32>) -> Result<(), SubmissionError> {
     match (options.tasks, n_nodes) {
@@ -336,6 +352,32 @@ mod tests {
         assert_eq!(submission(options).shapes, [shape(4), shape(3)]);
         let options = JobOptions { time: hour, tasks: Some(5), ..JobOptions::default() };
         assert_eq!(submission(options).shapes, [Shape { nodes: Nodes::FromTasks, wall: hour }]);
+    }
+
+    #[test]
+    fn a_job_that_names_nodes_has_all_of_them_unless_it_says_how_many() {
+        let on = |nodelist: &str, options: JobOptions| {
+            let nodelist = Some(nodelist.parse().expect("a list of nodes"));
+            submission(JobOptions { nodelist, ..options })
+        };
+        let count = |n_nodes| [Shape { nodes: Nodes::Count(n_nodes), wall: None }];
+        let named = on("n[1-3],n2", JobOptions::default());
+        assert_eq!(named.shapes, count(3));
+        assert_eq!(named.constraint.nodelist, ["n1", "n2", "n3"].map(str::to_owned).into());
+        let with = |nodes: Option<&str>, tasks, tasks_per_node| JobOptions {
+            nodes: nodes.and_then(|nodes| nodes.parse().ok()),
+            tasks,
+            tasks_per_node,
+            ..JobOptions::default()
+        };
+        assert_eq!(on("n[1-3]", with(Some("2"), None, None)).shapes, count(2));
+        assert_eq!(on("n[1-3]", with(None, Some(8), None)).shapes, count(3));
+        assert_eq!(on("n[1-3]", with(None, Some(1), None)).shapes, count(1));
+        let each = on("n[1-3]", with(None, None, Some(2)));
+        assert_eq!((each.shapes.as_slice(), each.n_tasks), (count(3).as_slice(), Some(6)));
+        let exclude = Some("n7".parse().expect("a list of nodes"));
+        let not = submission(JobOptions { exclude, ..JobOptions::default() });
+        assert_eq!((not.shapes.len(), not.constraint.exclude), (0, ["n7".to_owned()].into()));
     }
 
     #[test]

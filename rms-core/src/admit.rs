@@ -12,11 +12,10 @@ use rms_model::identity::check_name;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
     Allocation, ClusterId, Devices, Evolving, Identity, Inventory, JobSpec, Labels, Mebibytes, Owner, Packing, Request,
-    ResourceRequest, Span, Time, Work,
+    ResourceRequest, Span, Time, Work, hostlist,
 };
 
 use crate::executable::{self, too_large};
-use crate::plan::meets;
 use crate::state::{State, longest_run};
 pub(crate) use malleable::{check as check_limits, check_declared, check_launched};
 use needs::{Asked, cpus, thinned};
@@ -34,6 +33,7 @@ pub(crate) fn admit(state: &State, who: &Identity, mut submission: Submission) -
     }
     let tasks = tasks(submission.n_tasks)?.unwrap_or(TaskCount::PerNode(1));
     submission.resources.memory_per_cpu = memory_per_cpu(state, &submission)?;
+    submission.resources.min_cpus_per_node = min_cpus_per_node(state, &submission)?;
     let (tasks, options) = sizes(state, &submission, tasks, state.settings().max_wall)?;
     Ok(JobSpec {
         labels: submission.labels,
@@ -73,6 +73,7 @@ pub(crate) fn sizes(
     check_lists(submission.clusters.len(), &submission.constraint)?;
     submission.constraint.features.iter().try_for_each(|feature| check_name(feature))?;
     check_features(state, &submission.constraint)?;
+    check_node_names(state, &submission.constraint)?;
     check_devices(state, submission)?;
     let clusters = &clusters(state, &submission.clusters)?;
     check_licences(state, submission, clusters)?;
@@ -130,11 +131,11 @@ fn check_sharing(state: &State, submission: &Submission) -> Result<(), Refusal> 
         kinds.map(|(kind, _)| count(kind)).max().unwrap_or(0)
     };
     let largest = most(|kind| kind.cpus);
-    if *min_cpus_per_node > largest {
+    if *min_cpus_per_node > 0 && *min_cpus_per_node >= largest {
         return Err(Refusal::NodeTooSmall { wanted: *min_cpus_per_node, largest });
     }
     let largest = most(Inventory::largest_package);
-    if *cores_per_package > largest {
+    if *cores_per_package > 0 && *cores_per_package >= largest {
         return Err(Refusal::PackageTooSmall { wanted: *cores_per_package, largest });
     }
     Ok(())
@@ -337,13 +338,14 @@ impl Sizes<'_> {
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         let asked = self.asked();
         let needs = asked.on_each_of(n_nodes);
-        let kinds = self.state.kinds(cluster).filter(|(inventory, _)| needs.are_met_by(inventory));
-        let n_with_all: u32 = kinds.map(|(_, n_alike)| n_alike).sum();
+        let kinds = self.state.kinds_allowed(cluster, asked.constraint).into_iter();
+        let n_with_all: u32 =
+            kinds.filter(|(inventory, _)| needs.are_met_by(inventory)).map(|(_, n_alike)| n_alike).sum();
         if wanted <= n_with_all {
             return self.check_together(cluster, wanted, n_nodes);
         }
-        let Constraint { features, cpus: at_least, .. } = asked.constraint;
-        let plain = Constraint { features: features.clone(), cpus: *at_least, ..Constraint::default() };
+        let Constraint { features, cpus: at_least, nodelist, exclude, .. } = asked.constraint.clone();
+        let plain = Constraint { features, cpus: at_least, nodelist, exclude, ..Constraint::default() };
         if wanted > self.n_eligible(cluster, &plain) {
             return Err(Refusal::TooManyNodes {
                 wanted,
@@ -405,8 +407,11 @@ impl Sizes<'_> {
         }
         let asked = self.asked();
         let needs = asked.on_each_of(n_nodes);
-        let meets = |node| needs.are_met_by(&self.state.nodes()[&node].inventory);
-        let longest = longest_run(self.state.neighbours(cluster), meets);
+        let is_right = |node| {
+            let known = &self.state.nodes()[&node];
+            needs.are_met_by(&known.inventory) && asked.constraint.allows(&known.name)
+        };
+        let longest = longest_run(self.state.neighbours(cluster), is_right);
         if wanted <= longest {
             return Ok(());
         }
@@ -420,7 +425,8 @@ impl Sizes<'_> {
         cluster: ClusterId,
         constraint: &'a Constraint,
     ) -> impl Iterator<Item = (&'a Inventory, u32)> {
-        self.state.kinds(cluster).filter(move |(inventory, _)| meets(inventory, constraint))
+        let kinds = self.state.kinds_allowed(cluster, constraint).into_iter();
+        kinds.filter(move |(inventory, _)| constraint.is_met_by(inventory))
     }
 
     fn n_eligible(&self, cluster: ClusterId, constraint: &Constraint) -> u32 {
@@ -438,7 +444,8 @@ impl Sizes<'_> {
 }
 
 pub(crate) fn describe(constraint: &Constraint) -> String {
-    let Constraint { features, memory, cpus, devices: _, cores, sockets, speed_milli, scratch } = constraint;
+    let Constraint { features, memory, cpus, devices: _, cores, sockets, speed_milli, scratch, nodelist, exclude } =
+        constraint;
     let mut parts: Vec<String> = features.iter().cloned().collect();
     let counts = [("CPUs", cpus), ("cores", cores), ("sockets", sockets)];
     // Every node has one of each.
@@ -452,14 +459,19 @@ pub(crate) fn describe(constraint: &Constraint) -> String {
     if !memory.is_none() {
         parts.push(format!("at least {memory} of memory"));
     }
-    if parts.is_empty() { String::new() } else { format!(" with {}", parts.join(" and ")) }
+    let mut described = if parts.is_empty() { String::new() } else { format!(" with {}", parts.join(" and ")) };
+    for (names, link) in [(nodelist, "among"), (exclude, "without")].into_iter().filter(|(names, _)| !names.is_empty())
+    {
+        described.push_str(&format!(" {link} {}", shorten(&hostlist::fold_sorted(names))));
+    }
+    described
 }
 
 /// Returns the cluster of this name; the error lists the known names.
 pub(crate) fn cluster(state: &State, name: &str) -> Result<ClusterId, Refusal> {
     state.cluster_named(name).ok_or_else(|| {
         let known: Vec<&str> = state.clusters().values().map(String::as_str).collect();
-        Refusal::NoSuchCluster { name: name.chars().take(80).collect(), known: known.join(", ") }
+        Refusal::NoSuchCluster { name: shorten(name), known: known.join(", ") }
     })
 }
 
@@ -487,10 +499,23 @@ pub(crate) fn check_features(state: &State, constraint: &Constraint) -> Result<(
             known.sort_unstable();
             known.dedup();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(Refusal::NoSuchFeature { feature: feature.chars().take(80).collect(), known });
+            return Err(Refusal::NoSuchFeature { feature: shorten(feature), known });
         }
     }
     Ok(())
+}
+
+/// Checks that nodes of these names exist.
+pub(crate) fn check_node_names(state: &State, constraint: &Constraint) -> Result<(), Refusal> {
+    let mut names = constraint.nodelist.iter().chain(&constraint.exclude);
+    match names.find(|name| state.node_named(name).is_none()) {
+        Some(name) => Err(Refusal::NoSuchNode { name: shorten(name) }),
+        None => Ok(()),
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
 }
 
 /// Returns the memory that the job requests or, if it requests none, the setting of the clusters that it would share.
@@ -506,6 +531,18 @@ fn memory_per_cpu(state: &State, submission: &Submission) -> Result<Mebibytes, R
     Ok(shared.map(|name| settings.memory_per_cpu_of(name)).max().unwrap_or_default())
 }
 
+/// Returns what the job keeps of each node while it shares: as requested, or the setting of its clusters.
+fn min_cpus_per_node(state: &State, submission: &Submission) -> Result<u32, Refusal> {
+    let asked = &submission.resources;
+    let says_what = asked.min_cpus_per_node > 0 || asked.cores_per_package > 0 || !asked.min_cpus_per_task.is_empty();
+    if !asked.share || says_what {
+        return Ok(asked.min_cpus_per_node);
+    }
+    check_lists(submission.clusters.len(), &submission.constraint)?;
+    let names = clusters(state, &submission.clusters)?.into_iter().map(|cluster| &state.clusters()[&cluster]);
+    Ok(names.map(|name| state.settings().sharing_of(name).min_cpus_per_node).max().unwrap_or(0))
+}
+
 /// Checks that some node has each device.
 fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> {
     let Submission { constraint, resources, .. } = submission;
@@ -515,7 +552,7 @@ fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> 
     {
         let exists = kinds().any(|kind| kind.devices.iter().any(|(has, _)| Devices::serves(has, name)));
         if !exists {
-            return Err(Refusal::NoSuchDevice { name: name.chars().take(80).collect(), known: known_devices(kinds()) });
+            return Err(Refusal::NoSuchDevice { name: shorten(name), known: known_devices(kinds()) });
         }
     }
     Ok(())
@@ -540,7 +577,7 @@ fn check_licences(state: &State, submission: &Submission, clusters: &[ClusterId]
                     .collect();
                 let known = known.into_iter().collect::<Vec<_>>().join(", ");
                 let known = if known.is_empty() { "none".to_owned() } else { known };
-                return Err(Refusal::NoSuchLicence { name: name.chars().take(80).collect(), known });
+                return Err(Refusal::NoSuchLicence { name: shorten(name), known });
             }
         }
     }
@@ -582,11 +619,14 @@ pub(crate) fn check_labels(labels: &Labels) -> Result<(), Refusal> {
 
 /// Checks that the lists are short: a pass examines every size on every cluster, for every job.
 pub(crate) fn check_lists(n_clusters: usize, constraint: &Constraint) -> Result<(), Refusal> {
-    let is_short = n_clusters <= MAX_NAMES && constraint.features.len() <= MAX_NAMES;
-    if is_short { Ok(()) } else { Err(Refusal::Malformed("at most 256 clusters and 256 features can be named")) }
+    let n_nodes = constraint.nodelist.len() + constraint.exclude.len();
+    let is_short = n_clusters <= MAX_NAMES && constraint.features.len() <= MAX_NAMES && n_nodes <= MAX_NODE_NAMES;
+    let limits = "at most 256 clusters, 256 features and 1024 nodes can be named";
+    if is_short { Ok(()) } else { Err(Refusal::Malformed(limits)) }
 }
 
 const MAX_NAMES: usize = 256;
+const MAX_NODE_NAMES: usize = 1024;
 const MAX_SHAPES: usize = 1024;
 /// Numbers of nodes of one job on one cluster with shared nodes: each costs a pass a search of the plan.
 const MAX_COUNTS: usize = 8;

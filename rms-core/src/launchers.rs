@@ -143,6 +143,7 @@ impl Launchers<'_> {
         }
         filter.clusters.iter().try_for_each(|name| admit::cluster(self.jobs.state(), name).map(|_| ()))?;
         admit::check_features(self.jobs.state(), &filter.constraint)?;
+        admit::check_node_names(self.jobs.state(), &filter.constraint)?;
         if views::shown(self.jobs.state(), filter).is_empty() {
             let wanted = filter.least_nodes.max(1);
             let (constraint, possible) = (requests::describe(&filter.constraint), self.nodes_meeting(filter));

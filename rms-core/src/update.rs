@@ -248,6 +248,8 @@ fn resize(state: &State, who: &Identity, job: JobId, spec: &mut JobSpec, changes
     }
     let mut constraint = spec.constraint.clone();
     constraint.features = changes.features.clone().unwrap_or(constraint.features);
+    constraint.nodelist = changes.nodelist.clone().unwrap_or(constraint.nodelist);
+    constraint.exclude = changes.exclude.clone().unwrap_or(constraint.exclude);
     constraint.memory = changes.memory.unwrap_or(constraint.memory);
     let mut resources = changes.resources.of(spec.resources.clone());
     let ResourceChanges { min_cpus_per_node, min_cpus_per_task, cores_per_package, .. } = &changes.resources;
@@ -434,7 +436,7 @@ mod tests {
     #[test]
     fn what_a_job_keeps_while_it_lends_is_said_of_jobs_that_may_lend() {
         let mut world = World::new();
-        world.node("n1", &[]);
+        world.joins("n1", rms_model::Inventory { cores: 2, cpus: 2, ..Default::default() }, Vec::new());
         world.submit(1, 3600, &[]);
         let job = world.submit(1, 3600, &[]);
         let keeps = |share| {

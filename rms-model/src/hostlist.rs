@@ -1,6 +1,10 @@
 //! Hostlists (`n[01-04],x7`), as other resource managers write them.
 
+use std::collections::BTreeSet;
+
 use thiserror::Error;
+
+use crate::natural;
 
 /// The error for a text that is not a hostlist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -75,6 +79,13 @@ pub fn fold<S: AsRef<str>>(nodes: &[S]) -> String {
     }
     let parts: Vec<String> = groups.iter().map(|(prefix, members)| fold_group(prefix, members)).collect();
     parts.join(",")
+}
+
+/// As [`fold`], for nodes in the natural order of their names.
+pub fn fold_sorted(nodes: &BTreeSet<String>) -> String {
+    let mut nodes: Vec<&String> = nodes.iter().collect();
+    nodes.sort_by(|one, other| natural::compare(one, other));
+    fold(&nodes)
 }
 
 fn fold_group(prefix: &str, members: &[(String, u64)]) -> String {

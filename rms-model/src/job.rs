@@ -53,9 +53,23 @@ pub struct Constraint {
     pub speed_milli: u32,
     #[serde(default, skip_serializing_if = "Mebibytes::is_none")]
     pub scratch: Mebibytes,
+    /// Names of the only nodes that the job may use; all if empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
+    pub nodelist: BTreeSet<String>,
+    /// Names of nodes that the job does not use.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty", deserialize_with = "crate::checked::names")]
+    pub exclude: BTreeSet<String>,
 }
 
 impl Constraint {
+    /// Returns whether nodes of this kind have all that is required.
+    pub fn is_met_by(&self, inventory: &Inventory) -> bool {
+        inventory.memory >= self.memory
+            && inventory.cpus >= self.cpus
+            && self.suits(inventory)
+            && inventory.devices.cover(&self.devices)
+    }
+
     /// Returns whether the node is of a suitable kind. Memory, CPUs and devices, of which a job may take a part, are
     /// checked elsewhere.
     pub fn suits(&self, inventory: &Inventory) -> bool {
@@ -64,6 +78,16 @@ impl Constraint {
             && inventory.sockets >= self.sockets
             && inventory.speed_milli >= self.speed_milli
             && inventory.scratch >= self.scratch
+    }
+
+    /// Returns whether the constraint includes or excludes nodes by name.
+    pub fn names_nodes(&self) -> bool {
+        !self.nodelist.is_empty() || !self.exclude.is_empty()
+    }
+
+    /// Returns whether the node of this name may be used.
+    pub fn allows(&self, node: &str) -> bool {
+        (self.nodelist.is_empty() || self.nodelist.contains(node)) && !self.exclude.contains(node)
     }
 }
 

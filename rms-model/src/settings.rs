@@ -170,7 +170,7 @@ pub struct Settings {
     pub max_slowdown_at: Own<MaxSlowdown>,
     /// The sharing factors of single clusters.
     pub sharing_factor_at: Own<Ratio>,
-    /// Values for single clusters, as are the next three.
+    /// Values for single clusters, as are the next five.
     #[serde(skip_serializing_if = "Own::is_empty")]
     pub max_mates_at: Own<u32>,
     #[serde(skip_serializing_if = "Own::is_empty")]
@@ -179,6 +179,10 @@ pub struct Settings {
     pub max_candidates_at: Own<Option<u32>>,
     #[serde(skip_serializing_if = "Own::is_empty")]
     pub mix_free_nodes_at: Own<bool>,
+    #[serde(skip_serializing_if = "Own::is_empty")]
+    pub weigh_nodes_at: Own<bool>,
+    #[serde(skip_serializing_if = "Own::is_empty")]
+    pub min_cpus_per_node_at: Own<u32>,
 }
 
 /// The highest price, in thousandths, that a negotiation can carry.
@@ -251,6 +255,8 @@ impl Default for Settings {
             max_sharers_at: Own::default(),
             max_candidates_at: Own::default(),
             mix_free_nodes_at: Own::default(),
+            weigh_nodes_at: Own::default(),
+            min_cpus_per_node_at: Own::default(),
         }
     }
 }
@@ -326,6 +332,8 @@ impl Settings {
             max_candidates: self.max_candidates_at.get(cluster).copied().unwrap_or(all.max_candidates),
             runtime_model: all.runtime_model,
             mix_free_nodes: self.mix_free_nodes_at.get(cluster).copied().unwrap_or(all.mix_free_nodes),
+            weigh_nodes: self.weigh_nodes_at.get(cluster).copied().unwrap_or(all.weigh_nodes),
+            min_cpus_per_node: self.min_cpus_per_node_at.get(cluster).copied().unwrap_or(all.min_cpus_per_node),
         }
     }
 

@@ -67,6 +67,13 @@ pub struct SharingSettings {
     /// Whether a guest may use free nodes, or free cores of other nodes, in addition to those of its mates (004,
     /// §3.2.4).
     pub mix_free_nodes: bool,
+    /// Whether the slowdown of each mate counts once for each of its nodes when mates are chosen, as in the authors'
+    /// code; otherwise once, as in the paper (004, eq. 2).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub weigh_nodes: bool,
+    /// The CPUs that a job keeps on each node while it shares, if it says nothing about that; 0: one for each task.
+    #[serde(skip_serializing_if = "crate::checked::is_zero")]
+    pub min_cpus_per_node: u32,
 }
 
 impl Default for SharingSettings {
@@ -79,6 +86,8 @@ impl Default for SharingSettings {
             max_candidates: None,
             runtime_model: RuntimeModel::Worst,
             mix_free_nodes: false,
+            weigh_nodes: false,
+            min_cpus_per_node: 0,
         }
     }
 }

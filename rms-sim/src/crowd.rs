@@ -79,7 +79,7 @@ impl Crowd {
             }
             let job = self.job(world.now());
             let job = self.with_share(job);
-            let job = self.with_place(job);
+            let job = self.with_place(job, world);
             self.submits(world, job);
             return;
         }
@@ -105,10 +105,19 @@ impl Crowd {
         job
     }
 
-    /// Makes some jobs ask for contiguous nodes.
-    fn with_place(&mut self, mut job: ModelJob) -> ModelJob {
+    /// Makes some jobs ask for contiguous nodes, and some name nodes.
+    fn with_place(&mut self, mut job: ModelJob, world: &World) -> ModelJob {
         let is_contiguous = self.places.chance(30);
         job.submission.resources.contiguous = is_contiguous && job.submission.evolving.is_none();
+        let names = |dice: &mut Dice, percent| {
+            world.nodes.iter().map(|node| node.name.clone()).filter(|_| dice.chance(percent)).collect()
+        };
+        let constraint = &mut job.submission.constraint;
+        match self.places.number(0, 9) {
+            0 | 1 => constraint.nodelist = names(&mut self.places, 60),
+            2 => constraint.exclude = names(&mut self.places, 20),
+            _ => {}
+        }
         job
     }
 
@@ -281,6 +290,8 @@ impl Crowd {
                     ("sharing_factor", "0.5"),
                     ("mix_free_nodes", "yes"),
                     ("mix_free_nodes", "no"),
+                    ("weigh_nodes", "yes"),
+                    ("weigh_nodes", "no"),
                     ("allocation", "nodes"),
                     ("allocation", "cores"),
                     ("allocation@a", "cores"),

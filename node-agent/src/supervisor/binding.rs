@@ -20,9 +20,9 @@ pub fn share_out(packages: &[Vec<u32>], n_tasks: u32, each: u32) -> Vec<CpuSet> 
     deal(packages, n_tasks, each)
 }
 
-/// Returns the shares of the tasks, none larger than `most`: neighbouring CPUs of one package where one has room, and
+/// Returns the shares of the tasks, at least one, none larger than `most`: neighbouring CPUs of one package where one has room, and
 /// the same number for each task, or one more. Neighbouring tasks share a CPU if there are fewer CPUs than tasks.
-fn deal(packages: &[Vec<u32>], n_tasks: usize, most: usize) -> Vec<CpuSet> {
+pub fn deal(packages: &[Vec<u32>], n_tasks: usize, most: usize) -> Vec<CpuSet> {
     let all: Vec<u32> = packages.iter().flatten().copied().collect();
     if all.len() < n_tasks {
         return (0..n_tasks).map(|idx| all.get(idx * all.len() / n_tasks).copied().into_iter().collect()).collect();

@@ -3,7 +3,7 @@
 //! It is single-threaded, with one `poll` loop and deadlines in place of timers. It is the sub-reaper of everything the
 //! job starts, so "no child left" means "the tree has ended", and SIGCHLD notifies of it.
 
-mod binding;
+pub mod binding;
 mod cgroup_limits;
 mod child;
 mod confine;

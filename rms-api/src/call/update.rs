@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rms_model::{
     Devices, Environment, Evolving, ExpandLimit, Malleable, Mebibytes, OnResize, Packing, ResourceRequest, Sizes, Span,
-    Speedup, Time, checked,
+    Speedup, Time, checked, hostlist,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,12 @@ pub struct Changes {
     /// Empty means any cluster.
     pub clusters: Option<Vec<String>>,
     pub features: Option<BTreeSet<String>>,
+    /// Names of the only nodes that the job may use; empty means any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodelist: Option<BTreeSet<String>>,
+    /// Names of nodes that the job does not use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclude: Option<BTreeSet<String>>,
     pub memory: Option<Mebibytes>,
     #[serde(skip_serializing_if = "ResourceChanges::is_nothing")]
     pub resources: ResourceChanges,
@@ -259,9 +265,12 @@ impl Changes {
     /// Returns whether they concern sizes or the nodes that fit them.
     pub fn is_of_size(&self) -> bool {
         let Changes { wall, shapes, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } = self;
+        let Changes { nodelist, exclude, .. } = self;
         let is_of_change = self.resizing.is_some() || !self.resizing_changes.is_nothing();
         let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
-        let is_of_nodes = clusters.is_some() || features.is_some() || memory.is_some() || !resources.is_nothing();
+        let names_nodes = nodelist.is_some() || exclude.is_some();
+        let is_of_nodes =
+            clusters.is_some() || features.is_some() || names_nodes || memory.is_some() || !resources.is_nothing();
         wall.is_some() || shapes.is_some() || is_of_change || is_of_tasks || is_of_nodes
     }
 
@@ -297,6 +306,8 @@ impl fmt::Display for Changes {
             ("cpus-per-task", self.cpus_per_task.map(|cpus| cpus.to_string())),
             ("clusters", self.clusters.as_ref().map(|names| list(&mut names.iter()))),
             ("constraint", self.features.as_ref().map(|names| list(&mut names.iter()))),
+            ("nodelist", self.nodelist.as_ref().map(hostlist::fold_sorted)),
+            ("exclude", self.exclude.as_ref().map(hostlist::fold_sorted)),
             ("mem", self.memory.map(|memory| memory.to_string())),
             ("mem-per-cpu", self.resources.memory_per_cpu.map(|memory| memory.to_string())),
             ("gres", self.resources.devices.as_ref().map(Devices::to_string)),

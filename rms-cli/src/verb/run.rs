@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::exit_code;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupts};
-use crate::job_options::{JobOptions, OpenMode};
+use crate::job_options::{JobOptions, NodeNames, OpenMode};
 use crate::json;
 use crate::lines::Streams;
 use crate::missing;
@@ -79,9 +79,6 @@ pub struct Args {
     /// Inside a job: start a job of its own instead of a step
     #[arg(long, help_heading = "Inside a job")]
     new_job: bool,
-    /// Inside a job: run on these of its nodes, n1,n[3-4]
-    #[arg(short = 'w', long, value_name = "NODES", help_heading = "Inside a job")]
-    nodelist: Option<String>,
     /// Only say when it would start; run nothing
     #[arg(long, help_heading = "Where and when")]
     test_only: bool,
@@ -100,12 +97,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let socket = agent::socket().filter(|_| !args.new_job);
     if let Some(socket) = socket {
         return step::run(as_step(args)?, &socket, context.output.form()).await;
-    }
-    if args.nodelist.is_some() {
-        return Err(Failure::usage(
-            "--nodelist is for a step inside a job: which nodes a job has is for the server to say",
-        )
-        .hint("leave it out; --constraint names what the nodes must have"));
     }
     // Installed before the job exists, so that no signal is missed.
     let mut interrupts = Interrupts::listen()?;
@@ -142,7 +133,7 @@ pub fn check_step(args: Args) -> Result<(), Failure> {
 
 /// Converts the options of a job to those of a step.
 fn as_step(args: Args) -> Result<Wanted, Failure> {
-    let Args { mut options, label, stdin, no_stdin, new_job: _, nodelist, test_only, command } = args;
+    let Args { mut options, label, stdin, no_stdin, new_job: _, test_only, command } = args;
     let no = |what: &str| {
         Failure::usage(format!("{what} is not possible for a step inside a job"))
             .hint("leave it out: the step has what the job has; or make a job of its own with --new-job")
@@ -158,7 +149,7 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         Some(NodeCount::Range { .. } | NodeCount::PerCluster(_)) => return Err(no("--nodes in steps or by cluster")),
     };
     let wants_input = stdin || (!no_stdin && (options.input.is_some() || !stdin::is_terminal()));
-    let named = nodelist.map(|text| hostlist::expand(&text).map_err(Failure::usage)).transpose()?;
+    let names = |names: Option<NodeNames>| names.map(|names| names.0).unwrap_or_default();
     let wanted = Wanted {
         program: "rms",
         argv: command,
@@ -168,7 +159,8 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         tasks: options.tasks.take(),
         tasks_per_node: options.tasks_per_node.take(),
         cpus_per_task: options.cpus_per_task.take(),
-        named: named.unwrap_or_default(),
+        named: names(options.nodelist.take()),
+        excluded: names(options.exclude.take()),
         overcommit: std::mem::take(&mut options.overcommit),
         exclusive: std::mem::take(&mut options.resources.exclusive),
         time: options.time.take(),

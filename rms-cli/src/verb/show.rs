@@ -335,8 +335,18 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         cores_per_package,
         contiguous,
     } = &spec.resources;
-    let Constraint { features, memory, cpus: _, devices: _, cores: _, sockets, speed_milli, scratch } =
-        &spec.constraint;
+    let Constraint {
+        features,
+        memory,
+        cpus: _,
+        devices: _,
+        cores: _,
+        sockets,
+        speed_milli,
+        scratch,
+        nodelist,
+        exclude,
+    } = &spec.constraint;
     // One task with that many cores stands for the slice of each node that a launcher has requested.
     let is_slice = *one_thread_a_core && uses_nodes_only(spec);
     let slice = match spec.cpus_per_task {
@@ -346,6 +356,8 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
     let parts = [
         is_slice.then_some(slice),
         (!features.is_empty()).then(|| features.iter().map(String::as_str).collect::<Vec<_>>().join("&")),
+        (!nodelist.is_empty()).then(|| format!("among {}", hostlist::fold_sorted(nodelist))),
+        (!exclude.is_empty()).then(|| format!("without {}", hostlist::fold_sorted(exclude))),
         (*sockets > 0).then(|| format!("at least {sockets} socket{}", if *sockets == 1 { "" } else { "s" })),
         (*speed_milli > 0).then(|| format!("at least the speed {}", f64::from(*speed_milli) / 1000.0)),
         (scratch.0 > 0).then(|| format!("{scratch} of scratch space")),

@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::directive::parse_options;
 use crate::failure::{Exit, Failure};
-use crate::job_options::JobOptions;
+use crate::job_options::{JobOptions, NodeNames};
 use crate::look_up;
 use crate::malleable_options::OnNodeLoss;
 use crate::select;
@@ -31,17 +31,17 @@ Examples:
   rms update 7 malleable=2-8 on-resize=signal:USR1
   rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
 While a job runs: time, name, account, comment, priority. While it waits also
-nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint, mem,
-mem-per-cpu, gpus, gpus-per-node, gres, licences, exclusive, contiguous,
-share, min-cpus-per-node, min-cpus-per-task, cores-per-package, spread, hint,
-hold, requeue, begin, chdir, output, error, input, export, profile, expand,
-compact, open, malleable, on-resize, workers, negotiable, speedup and
-on-node-loss, as
-'rms submit' takes them; 'compact=yes' stands for a flag without a value.
-'gpus=' and the like replace all GPUs, 'gres=none' all devices. 'clusters=' and
-'constraint=' allow any; 'malleable=' and 'profile=' end changes of its size
-while it runs; 'export' replaces the whole environment. Keywords of scontrol
-(TimeLimit, JobName) are accepted.")]
+nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint,
+nodelist, exclude, mem, mem-per-cpu, gpus, gpus-per-node, gres, licences,
+exclusive, contiguous, share, min-cpus-per-node, min-cpus-per-task,
+cores-per-package, spread, hint, hold, requeue, begin, chdir, output, error,
+input, export, profile, expand, compact, open, malleable, on-resize, workers,
+negotiable, speedup and on-node-loss, as 'rms submit' takes them;
+'compact=yes' stands for a flag without a value. 'gpus=' and the like replace
+all GPUs, 'gres=none' all devices. 'clusters=', 'constraint=' and 'nodelist='
+allow any; 'malleable=' and 'profile=' end changes of its size while it runs;
+'export' replaces the whole environment. Keywords of scontrol (TimeLimit,
+JobName) are accepted.")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(value_name = "JOBS")]
@@ -115,6 +115,8 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             }
             "clusters" if value.is_empty() => changes.clusters = Some(Vec::new()),
             "constraint" if value.is_empty() => changes.features = Some(BTreeSet::new()),
+            "nodelist" if value.is_empty() => changes.nodelist = Some(BTreeSet::new()),
+            "exclude" if value.is_empty() => changes.exclude = Some(BTreeSet::new()),
             "malleable" | "profile" if value.is_empty() => changes.resizing = Some(Resizing::Never),
             _ if SWITCHES.contains(&key) => match yes(value).ok_or_else(|| fail(&"write yes or no"))? {
                 true => flags.push(format!("--{key}")),
@@ -173,6 +175,9 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
     changes.cpus_per_task = options.cpus_per_task;
     changes.clusters = options.clusters.or(changes.clusters);
     changes.features = options.constraint.map(|features| features.0.into_iter().collect()).or(changes.features);
+    let names = |names: Option<NodeNames>| names.map(|names| names.0.into_iter().collect());
+    changes.nodelist = names(options.nodelist).or(changes.nodelist);
+    changes.exclude = names(options.exclude).or(changes.exclude);
     changes.memory = options.mem.map(|memory| memory.0);
     changes.priority = options.priority;
     if let Some(chdir) = options.chdir {
@@ -222,7 +227,7 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
 }
 
 /// The keys that are the flags of 'rms submit'.
-const FLAGS: [&str; 26] = [
+const FLAGS: [&str; 28] = [
     "gpus",
     "gpus-per-node",
     "gres",
@@ -236,6 +241,8 @@ const FLAGS: [&str; 26] = [
     "cpus-per-task",
     "clusters",
     "constraint",
+    "nodelist",
+    "exclude",
     "mem",
     "priority",
     "chdir",
@@ -255,7 +262,7 @@ const FLAGS: [&str; 26] = [
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
 /// Words of scontrol, and Limber's.
-const SCONTROL: [(&str, &str); 16] = [
+const SCONTROL: [(&str, &str); 18] = [
     ("minmemorycpu", "mem-per-cpu"),
     ("gres", "gres"),
     ("licenses", "licences"),
@@ -266,6 +273,8 @@ const SCONTROL: [(&str, &str); 16] = [
     ("numtasks", "tasks"),
     ("partition", "clusters"),
     ("features", "constraint"),
+    ("reqnodelist", "nodelist"),
+    ("excnodelist", "exclude"),
     ("minmemorynode", "mem"),
     ("starttime", "begin"),
     ("workdir", "chdir"),
@@ -358,6 +367,16 @@ mod tests {
         {
             assert!(changes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn nodes_are_named_as_submit_has_them() {
+        let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>());
+        let read = changes("nodelist=a[1-2] exclude=a3").expect("it is right");
+        assert_eq!((read.nodelist, read.exclude), (names(&["a1", "a2"]), names(&["a3"])));
+        let read = changes("ReqNodeList=a1 ExcNodeList=").expect("it is right");
+        assert_eq!((read.nodelist, read.exclude), (names(&["a1"]), names(&[])));
+        assert!(changes("nodelist=a[1").is_err() && changes("nodelist=").is_ok_and(|read| read.nodelist == names(&[])));
     }
 
     #[test]

@@ -4,8 +4,6 @@ use rms_api::refusal::Refusal;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{Devices, Inventory, Mebibytes, ResourceRequest};
 
-use crate::plan::meets;
-
 /// What a job requests of its nodes, whatever their number.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
@@ -127,7 +125,7 @@ impl Needs<'_> {
 
     /// Returns whether a node of this kind meets the needs.
     pub(crate) fn are_met_by(&self, inventory: &Inventory) -> bool {
-        meets(inventory, self.constraint)
+        self.constraint.is_met_by(inventory)
             && self.has_cpus(inventory)
             && self.has_memory(inventory)
             && self.has_devices(inventory)

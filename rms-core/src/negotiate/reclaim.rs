@@ -12,7 +12,7 @@ use super::open::Resizable;
 use super::open::ShrinkRequest;
 use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
 use crate::plan::slowdown::Fraction;
-use crate::plan::{self, Gain, Loss, Placed, Plan, meets};
+use crate::plan::{self, Gain, Loss, Placed, Plan};
 use crate::state::constraint_of;
 use crate::state::negotiations::{Negotiation, promise_end};
 use crate::state::sharing::millis;
@@ -127,9 +127,9 @@ impl Negotiations<'_> {
             }
         }
         let constraint = constraint_of(spec, request);
-        let is_right = |node: &NodeId| meets(&self.context.state().nodes()[node].inventory, &constraint);
+        let is_right = |node: &NodeId| self.context.state().nodes()[node].meets(&constraint);
         let n_free = match self.context.state().shared().get(*cluster) {
-            Some(shared) => shared.n_with_room(spec, request),
+            Some(shared) => shared.with_room(spec, request).filter(is_right).count() as u32,
             None => self.context.state().free(*cluster).filter(is_right).count() as u32,
         };
         let coming = self.coming(*cluster).filter(is_right).count() as u32 + self.n_asked(*cluster);

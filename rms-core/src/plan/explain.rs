@@ -6,7 +6,7 @@ use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
 use rms_model::settings::LauncherPolicy;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 
-use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates, meets};
+use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
 use crate::state::job::{Job, Phase};
 use crate::state::{Piece, State, constraint_of, pieces_of};
 
@@ -371,7 +371,7 @@ fn is_in_the_way(state: &State, holder: JobId, spec: &JobSpec, request: &Request
     let can_use = |node: &NodeId| {
         let Some(known) = state.nodes().get(node) else { return false };
         let has_pieces = || !state.is_shared(cluster) || !pieces_of(spec, request, &known.inventory).is_empty();
-        known.cluster == cluster && meets(&known.inventory, &constraint) && has_pieces()
+        known.cluster == cluster && known.meets(&constraint) && has_pieces()
     };
     let nodes = state.jobs().get(&holder).map_or(&[][..], Job::nodes);
     nodes.is_empty() || nodes.iter().any(can_use)

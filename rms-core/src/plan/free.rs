@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::{ClusterId, JobId, NodeId, Packing, Request, Slice};
 
-use super::ledger::meets;
 use super::row;
 use crate::state::job::{Job, Started};
 use crate::state::node::Node;
@@ -17,10 +16,11 @@ pub(crate) fn free_for(state: &State, job: JobId, cluster: ClusterId, wanted: us
     let Some(started) = entry.started() else { return Vec::new() };
     let reserved: BTreeSet<NodeId> = row::reserved(state, job, started).collect();
     if let Some(shared) = shares(state, entry, cluster) {
-        return with_room(entry, shared, &reserved).into_iter().take(wanted).collect();
+        let is_allowed = |node: &NodeId| entry.spec.constraint.allows(&state.nodes()[node].name);
+        return with_room(entry, shared, &reserved).into_iter().filter(is_allowed).take(wanted).collect();
     }
     let constraint = constraint_of(&entry.spec, &first_request(started));
-    let is_right = |node: &NodeId| meets(&state.nodes()[node].inventory, &constraint);
+    let is_right = |node: &NodeId| state.nodes()[node].meets(&constraint);
     state.free(cluster).filter(is_right).filter(|node| !reserved.contains(node)).take(wanted).collect()
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn has_room_to_grow(state: &State, job: JobId, node: NodeId) -> bool 
     let entry = &state.jobs()[&job];
     let (Some(started), Some(known)) = (entry.started(), state.nodes().get(&node)) else { return false };
     match shares(state, entry, known.cluster) {
-        Some(shared) => piece_to_grow(entry, shared, node).is_some(),
-        None => known.is_free() && meets(&known.inventory, &constraint_of(&entry.spec, &first_request(started))),
+        Some(shared) => entry.spec.constraint.allows(&known.name) && piece_to_grow(entry, shared, node).is_some(),
+        None => known.is_free() && known.meets(&constraint_of(&entry.spec, &first_request(started))),
     }
 }
 

@@ -11,7 +11,7 @@ use super::alike::{Checks, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
 use super::timeline::{Hole, Start, Timeline, first_start};
 use crate::state::job::Job;
-use crate::state::{Line, Piece, Shared, SharedCluster, pieces, pieces_of, pieces_to_grow};
+use crate::state::{Line, Nodes, Piece, Shared, SharedCluster, State, pieces, pieces_of, pieces_to_grow};
 
 /// A piece of one node, for a job that was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
 #[derive(Debug)]
 pub(super) struct Grid<'a> {
     pub(super) cluster: ClusterId,
+    nodes: &'a Nodes,
     all: &'a Shared,
     pub(super) shared: &'a SharedCluster,
     /// All nodes in their order of neighbourhood.
@@ -96,18 +97,18 @@ impl Wanted {
 
 impl<'a> Grid<'a> {
     pub(super) fn new(
-        all: &'a Shared,
+        state: &'a State,
         (cluster, shared): (ClusterId, &'a SharedCluster),
-        in_order: &'a [NodeId],
         now: Time,
         overdue: Time,
     ) -> Grid<'a> {
         let most_cores = shared.kinds().iter().map(|kind| kind.cores).max().unwrap_or(0);
         Grid {
             cluster,
-            all,
+            nodes: state.nodes(),
+            all: state.shared(),
             shared,
-            in_order,
+            in_order: state.neighbours(cluster),
             now,
             overdue,
             timelines: Timelines::new(now, most_cores),
@@ -121,12 +122,15 @@ impl<'a> Grid<'a> {
 
     /// Returns what a job wants here if it starts with this size.
     pub(super) fn wanted(&self, spec: &JobSpec, request: &Request) -> Wanted {
+        let constraint = &spec.constraint;
+        let lines = self.shared.lines().iter().enumerate().filter(|_| constraint.names_nodes());
+        let except = lines.filter(|(_, (node, _))| !constraint.allows(&self.nodes[node].name)).map(|(idx, _)| idx);
         Wanted {
             n_nodes: request.nodes.get(&self.cluster).copied().unwrap_or(0),
             wall: request.wall,
             pieces: self.shared.kinds().iter().map(|kind| pieces_of(spec, request, kind)).collect(),
             packing: spec.resources.packing,
-            except: BTreeSet::new(),
+            except: except.collect(),
             is_contiguous: spec.resources.contiguous,
         }
     }
@@ -138,12 +142,16 @@ impl<'a> Grid<'a> {
         (n_nodes, wall): (u32, Span),
         others: &BTreeSet<NodeId>,
     ) -> Wanted {
-        let except = others.iter().filter_map(|node| self.shared.line_idx(*node).ok()).collect();
-        Wanted { n_nodes, wall, except, is_contiguous: false, ..self.wanted(spec, request) }
+        let mut wanted = Wanted { n_nodes, wall, is_contiguous: false, ..self.wanted(spec, request) };
+        wanted.except.extend(others.iter().filter_map(|node| self.shared.line_idx(*node).ok()));
+        wanted
     }
 
     /// Returns how many of the usable nodes are large enough.
     pub(super) fn n_eligible(&self, wanted: &Wanted) -> u32 {
+        if !wanted.except.is_empty() {
+            return self.eligible(wanted).count() as u32;
+        }
         let kinds = std::iter::zip(&wanted.pieces, self.shared.n_usable());
         kinds.filter(|(pieces, _)| !pieces.is_empty()).map(|(_, n_usable)| n_usable).sum()
     }
@@ -153,7 +161,7 @@ impl<'a> Grid<'a> {
         lines.filter(move |(idx, line)| self.is_eligible(*idx, line, wanted))
     }
 
-    fn is_eligible(&self, idx: usize, line: &Line, wanted: &Wanted) -> bool {
+    pub(super) fn is_eligible(&self, idx: usize, line: &Line, wanted: &Wanted) -> bool {
         line.is_usable && !wanted.pieces[line.kind].is_empty() && !wanted.except.contains(&idx)
     }
 
@@ -316,6 +324,9 @@ impl<'a> Grid<'a> {
 
     /// Returns the time from which on a node has room for one of the pieces.
     fn next_fit(&self, idx: usize, line: &Line, wanted: &Wanted) -> Option<Time> {
+        if wanted.except.contains(&idx) {
+            return None;
+        }
         self.next_hole(idx, line, wanted, self.now).map(|hole| hole.first)
     }
 
@@ -509,6 +520,9 @@ impl<'a> Grid<'a> {
             let Ok(idx) = self.shared.line_idx(*node) else { continue };
             let group = self.timelines.group_idx(idx);
             let known = last.filter(|(known, _)| group == Some(*known)).map(|(_, piece)| piece);
+            if wanted.except.contains(&idx) {
+                return None;
+            }
             let is_usable = self.line(idx).is_usable;
             let piece = known.or_else(|| self.piece_at(idx, wanted, at).filter(|_| is_usable))?;
             last = group.map(|group| (group, piece));

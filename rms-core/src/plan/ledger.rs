@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::answer::JobState;
 use rms_model::job::Constraint;
 use rms_model::profile::{Block, Hole};
-use rms_model::{ClusterId, Inventory, JobId, NodeId, Profile, Request, Span, Time, View};
+use rms_model::{ClusterId, JobId, NodeId, Profile, Request, Span, Time, View};
 
 use super::Blocked;
 use super::digest::Digest;
@@ -317,7 +317,7 @@ pub(super) fn held_nodes(state: &State, now: Time) -> impl Iterator<Item = (Node
 
 /// Returns the usable nodes that meet a constraint.
 pub(super) fn eligible(state: &State, constraint: &Constraint) -> BTreeSet<NodeId> {
-    let is_eligible = |entry: &Node| entry.is_usable() && meets(&entry.inventory, constraint);
+    let is_eligible = |entry: &Node| entry.is_usable() && entry.meets(constraint);
     state.nodes().iter().filter(|(_, entry)| is_eligible(entry)).map(|(node, _)| *node).collect()
 }
 
@@ -328,17 +328,9 @@ fn n_elsewhere(state: &State, cluster: ClusterId, constraint: &Constraint, here:
             && entry.is_usable()
             && !here.contains(**node)
             && !held.contains(node)
-            && meets(&entry.inventory, constraint)
+            && entry.meets(constraint)
     };
     state.nodes().iter().filter(is_elsewhere).count() as u32
-}
-
-/// Returns whether a node has what every node of the job must have.
-pub(crate) fn meets(inventory: &Inventory, constraint: &Constraint) -> bool {
-    inventory.memory >= constraint.memory
-        && inventory.cpus >= constraint.cpus
-        && constraint.suits(inventory)
-        && inventory.devices.cover(&constraint.devices)
 }
 
 /// Returns the usable nodes that running applications have given back and that are still kept.

@@ -17,7 +17,6 @@ use self::candidate::{
 pub(crate) use self::refusals::lenders;
 use super::grid::Place;
 use super::grids;
-use super::ledger::meets;
 use super::pass::{Pass, Taken};
 use super::promised::{Longer, PromisedStages};
 use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
@@ -131,8 +130,8 @@ impl SharingRound {
         // The guest's own loss, to which each mate adds the guest's time (004, eq. 4).
         let own = Fraction::new(i128::from(millis(took)) - wall, wall.max(1));
         let mut all_times = mates.iter().flat_map(|(mate, _)| mate.all_times());
-        let added =
-            own.and_then(|own| all_times.try_fold(own, |sum, times| sum.plus(Fraction::new(wall, times.requested())?)));
+        let slower = |times: JobTimes| Fraction::new(wall, millis(times.requested).max(1).into());
+        let added = own.and_then(|own| all_times.try_fold(own, |sum, times| sum.plus(slower(times)?)));
         added.is_some_and(|added| cost < added)
     }
 
@@ -291,8 +290,10 @@ impl<'a> Mates<'a> {
         let mut mates = Vec::new();
         for candidate in self.candidates_for(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
-            let penalty = candidate.penalty(guest)?;
-            mates.push(Mate { id: candidate.job.0, penalty, weight: candidate.lender.n_nodes });
+            let weight = candidate.lender.n_nodes;
+            let n_times = if settings.weigh_nodes { weight } else { 1 };
+            let penalty = candidate.penalty(guest)?.times(n_times)?;
+            mates.push(Mate { id: candidate.job.0, penalty, weight });
             offers.insert(candidate.job.0, (candidate, offer));
         }
         if mates.is_empty() {
@@ -538,7 +539,7 @@ impl<'a> Mates<'a> {
                 // The devices of a node that belongs to one job are its own.
                 None => has_memory && constraint.devices.is_empty(),
             };
-            meets(&known.inventory, &constraint) && has_room()
+            known.meets(&constraint) && has_room()
         })
     }
 

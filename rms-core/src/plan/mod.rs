@@ -52,7 +52,7 @@ pub(crate) use around::{
 pub(crate) use explain::{QueuePosition, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use kept::KeptPlan;
-pub(crate) use ledger::{base_blocks, meets};
+pub(crate) use ledger::base_blocks;
 pub(crate) use mates::{GuestStart, LentCores, SharingRound};
 pub(crate) use promised::{Longer, PromisedStages};
 pub(crate) use row::row_beside;

@@ -23,7 +23,7 @@ use super::slices;
 use super::slots::{Held, Slot, Slots};
 use super::{Placed, Placement, Plan, Scope};
 use crate::state::job::Job;
-use crate::state::{Demand, PlainDemand, QueueKey, Room, State};
+use crate::state::{Demand, PlainDemand, QueueKey, Room, State, chooses_nodes};
 
 /// A shorter queue is searched without finding out first for how long nodes stay free.
 const FEW: usize = 16;
@@ -417,7 +417,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             slots = known;
         } else if !may_pass_by {
             for (job, _) in jobs.clone() {
-                if self.spec(job).resources.contiguous {
+                if chooses_nodes(self.spec(job)) {
                     self.pass.track_all();
                 }
                 self.pass.open_ledgers(self.spec(job));

@@ -69,7 +69,6 @@ impl Grid<'_> {
 
     fn eligible_idx(&self, wanted: &Wanted, node: NodeId) -> Option<usize> {
         let idx = self.line_idx(node)?;
-        let line = self.line(idx);
-        (line.is_usable && !wanted.pieces[line.kind].is_empty()).then_some(idx)
+        self.is_eligible(idx, self.line(idx), wanted).then_some(idx)
     }
 }

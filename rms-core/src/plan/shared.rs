@@ -130,7 +130,7 @@ impl Pass<'_> {
     ) -> Result<(Time, Option<Blocked>), Shortage> {
         match among {
             Among::Any(subset) => self.first_counted_hole(request, subset.as_ref(), from),
-            Among::Neighbours(neighbours) => self.first_windows(neighbours, request, from),
+            Among::Chosen(chosen) => self.first_chosen(chosen, request, from),
         }
     }
 

@@ -11,13 +11,6 @@ pub struct Fraction {
     denominator: i128,
 }
 
-/// For a span of time, the CPUs that a job has on each of its nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
-    pub secs: u64,
-    pub cpus: Vec<u32>,
-}
-
 /// A running job that could lend to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mate {
@@ -64,6 +57,14 @@ impl Fraction {
         (self.numerator, self.denominator)
     }
 
+    /// Returns the product; `None` if it is out of range.
+    pub(crate) fn times(self, factor: u32) -> Option<Fraction> {
+        match factor {
+            1 => Some(self),
+            _ => Fraction::new(self.numerator.checked_mul(factor.into())?, self.denominator),
+        }
+    }
+
     /// Returns the sum; `None` if it is out of range.
     pub fn plus(self, other: Fraction) -> Option<Fraction> {
         let left = self.numerator.checked_mul(other.denominator)?;
@@ -103,36 +104,10 @@ impl Ord for Fraction {
     }
 }
 
-/// Returns the slowdown of a job (004, eq. 4): its time in the system over its requested time. `None` if it requested
-/// none.
-pub fn penalty(waited_secs: u64, increase_secs: u64, requested_secs: u64) -> Option<Fraction> {
-    let spent = i128::from(waited_secs) + i128::from(increase_secs) + i128::from(requested_secs);
-    Fraction::new(spent, requested_secs.into())
-}
-
-/// Returns the time by the ideal model (004, eq. 5): the work continues as fast as all its CPUs together allow. This is
-/// the whole time, not what is added to it. `None` if it has no CPU in some slot.
-pub fn stretched_ideal(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> {
-    stretched(requested_cpus, slots, |cpus| cpus.iter().map(|n_cpus| u64::from(*n_cpus)).sum())
-}
-
-/// Returns the time by the worst model (004, eq. 6): the slowest node sets the pace of all. The printed equation
-/// relates a job's total to one node's count; here every node counts as the slowest.
-pub fn stretched_worst(requested_cpus: u32, slots: &[Slot]) -> Option<Fraction> {
-    stretched(requested_cpus, slots, |cpus| cpus.iter().min().map_or(0, |least| u64::from(*least) * cpus.len() as u64))
-}
-
-/// Returns the difference between a stretched time and the time of the slots.
-pub fn increase(stretched: Fraction, slots: &[Slot]) -> Option<Fraction> {
-    let total: i128 = slots.iter().map(|slot| i128::from(slot.secs)).sum();
-    stretched.plus(Fraction::new(-total, 1)?)
-}
-
-fn stretched(requested_cpus: u32, slots: &[Slot], used: impl Fn(&[u32]) -> u64) -> Option<Fraction> {
-    slots.iter().try_fold(Fraction::ZERO, |sum, slot| {
-        let work = i128::from(requested_cpus) * i128::from(slot.secs);
-        sum.plus(Fraction::new(work, used(&slot.cpus).into())?)
-    })
+/// Returns the slowdown of a job (004, eq. 4): its time in the system with `increase`, over its requested time. `None`
+/// if it requested none.
+pub fn penalty(in_system: i128, increase: i128, requested: i128) -> Option<Fraction> {
+    Fraction::new(in_system.checked_add(increase)?, requested)
 }
 
 /// Selects the mates whose nodes add up to exactly the wanted number, at the least sum of penalties (004, eq. 2 and 3).

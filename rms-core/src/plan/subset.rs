@@ -7,14 +7,14 @@ use rms_model::{JobSpec, NodeId};
 
 use super::ledger::{self, Ledger};
 use super::pass::Pass;
-use crate::state::{constraint_of, is_unconstrained};
+use crate::state::{chooses_nodes, constraint_of, is_unconstrained};
 
 /// Nodes that have a ledger of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subset {
     /// Nodes that meet the constraint.
     Meets(Constraint),
-    /// Neighbours, all of which one application takes.
+    /// Nodes all of which one application takes.
     Window(BTreeSet<NodeId>),
 }
 
@@ -30,8 +30,8 @@ impl Subset {
 impl<'a> Pass<'a> {
     /// Opens the ledgers that every size of an application needs.
     pub(super) fn open_ledgers(&mut self, spec: &JobSpec) {
-        // A job that wants neighbours searches windows, each of which is a set of nodes.
-        if spec.resources.contiguous {
+        // A job that chooses its nodes searches sets of nodes.
+        if chooses_nodes(spec) {
             return;
         }
         for request in &spec.options {

@@ -7,7 +7,7 @@ use rms_api::subscription::{ClusterChange, Filter, ViewChange};
 use rms_model::{ClusterId, Inventory, JobId, Profile, Slice, Span, Time};
 
 use super::digest::Digest;
-use super::ledger::{Ledger, meets};
+use super::ledger::Ledger;
 use super::pass::{Moment, Pass};
 use super::subset::Subset;
 use super::watched::Class;
@@ -554,7 +554,8 @@ pub(crate) fn kinds_meeting<'a>(
     filter: &'a Filter,
     cluster: ClusterId,
 ) -> impl Iterator<Item = (&'a Inventory, u32)> {
-    state.kinds(cluster).filter(|(inventory, _)| meets(inventory, &filter.constraint))
+    let kinds = state.kinds_allowed(cluster, &filter.constraint).into_iter();
+    kinds.filter(|(inventory, _)| filter.constraint.is_met_by(inventory))
 }
 
 /// A launcher that answers an older version has missed so many changes that its delay says little.

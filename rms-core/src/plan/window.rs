@@ -1,5 +1,5 @@
 //! Finds where neighbouring nodes are free together, on clusters that are allocated by whole nodes: a window is a
-//! number of nodes that follow one another.
+//! number of nodes that follow one another. Named nodes are searched in the same way.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -8,24 +8,26 @@ use rms_model::job::Constraint;
 use rms_model::{ClusterId, JobSpec, NodeId, Policy, Profile, Request, Span, Time};
 
 use super::grids::WantedBy;
-use super::ledger::{self, Ledger, meets};
+use super::ledger::{self, Ledger};
 use super::pass::{Found, Pass, Taken};
 use super::subset::Subset;
 use super::{Blocked, Shortage};
 use crate::state::job::Promise;
 use crate::state::node::Node;
-use crate::state::{constraint_of, longest_run};
+use crate::state::{chooses_nodes, constraint_of, longest_run};
 
 /// Where nodes are searched, on clusters that are allocated by whole nodes.
 pub(super) enum Among {
     /// Any of these; `None`: any usable ones.
     Any(Option<Subset>),
-    Neighbours(Neighbours),
+    Chosen(Chosen),
 }
 
-/// Nodes that meet a constraint and follow one another, and the windows found last.
-pub(super) struct Neighbours {
+/// Nodes that meet a constraint and are chosen when the job is planned, and those found last.
+pub(super) struct Chosen {
     constraint: Constraint,
+    /// They must follow one another.
+    are_contiguous: bool,
     /// The time at which the job has such nodes already.
     latest: Option<Time>,
     found: BTreeMap<ClusterId, BTreeSet<NodeId>>,
@@ -42,11 +44,15 @@ impl Among {
     pub(super) fn into_subset(self) -> Option<Subset> {
         match self {
             Among::Any(subset) => subset,
-            Among::Neighbours(Neighbours { found, .. }) if found.is_empty() => None,
-            Among::Neighbours(Neighbours { found, .. }) => {
-                Some(Subset::Window(found.into_values().flatten().collect()))
-            }
+            Among::Chosen(Chosen { found, .. }) if found.is_empty() => None,
+            Among::Chosen(Chosen { found, .. }) => Some(Subset::Window(found.into_values().flatten().collect())),
         }
+    }
+}
+
+impl Chosen {
+    fn may_include(&self, node: &Node) -> bool {
+        node.is_usable() && node.meets(&self.constraint)
     }
 }
 
@@ -68,16 +74,24 @@ impl Pass<'_> {
     /// Returns where nodes for a size of a job are searched; its ledgers are open.
     pub(super) fn among(&self, spec: &JobSpec, request: &Request, latest: Option<Time>) -> Among {
         let constraint = constraint_of(spec, request);
-        match spec.resources.contiguous {
-            true => Among::Neighbours(Neighbours { constraint, latest, found: BTreeMap::new() }),
+        let are_contiguous = spec.resources.contiguous;
+        match chooses_nodes(spec) || self.must_choose() {
+            true => Among::Chosen(Chosen { constraint, are_contiguous, latest, found: BTreeMap::new() }),
             false => Among::Any(self.stands_for.get(&constraint).cloned().flatten()),
         }
     }
 
-    /// Finds the first time from `from` on at which a window of each cluster is free for a request.
-    pub(super) fn first_windows(
+    /// Returns whether nodes must be chosen also for jobs that can use any: beside jobs that were promised certain nodes,
+    /// enough nodes may be free at each time, and none of them for long enough.
+    pub(super) fn must_choose(&self) -> bool {
+        self.state.settings().policy == Policy::Conservative
+            && self.special.keys().any(|subset| subset.window().is_some())
+    }
+
+    /// Finds the first time from `from` on at which nodes of each cluster that a job can choose are free for a request.
+    pub(super) fn first_chosen(
         &mut self,
-        neighbours: &mut Neighbours,
+        chosen: &mut Chosen,
         request: &Request,
         from: Time,
     ) -> Result<(Time, Option<Blocked>), Shortage> {
@@ -86,8 +100,11 @@ impl Pass<'_> {
             let before = start;
             for (cluster, wanted) in request.nodes.iter().filter(|(_, wanted)| **wanted > 0) {
                 let request = Request::on_one(*cluster, *wanted, request.wall);
-                let (at, by, nodes) = self.first_window(neighbours, (*cluster, *wanted), &request, start)?;
-                neighbours.found.insert(*cluster, nodes);
+                let (at, by, nodes) = match chosen.are_contiguous {
+                    true => self.first_window(chosen, (*cluster, *wanted), &request, start)?,
+                    false => self.first_set(chosen, (*cluster, *wanted), &request, start)?,
+                };
+                chosen.found.insert(*cluster, nodes);
                 if at > start {
                     (start, blocked) = (at, by);
                 }
@@ -102,17 +119,14 @@ impl Pass<'_> {
     /// those that are free at `from`, one in the shortest run of free nodes, so that long runs stay whole.
     fn first_window(
         &mut self,
-        neighbours: &Neighbours,
+        chosen: &Chosen,
         (cluster, wanted): (ClusterId, u32),
         request: &Request,
         from: Time,
     ) -> Result<(Time, Option<Blocked>, BTreeSet<NodeId>), Shortage> {
-        let Neighbours { constraint, latest, .. } = neighbours;
         let in_order = self.state.neighbours(cluster);
-        let is_eligible = |node: NodeId| {
-            let entry = &self.state.nodes()[&node];
-            entry.is_usable() && meets(&entry.inventory, constraint)
-        };
+        let state = self.state;
+        let is_eligible = |node: NodeId| chosen.may_include(&state.nodes()[&node]);
         let usable = longest_run(in_order, is_eligible);
         let shortage = Shortage { cluster, wanted, usable };
         if usable < wanted {
@@ -138,16 +152,8 @@ impl Pass<'_> {
             let nodes = &in_order[first..first + wanted as usize];
             let (at, known) = match known {
                 Known::ByNode => (self::first_gap(nodes.iter().map(busy), request.wall, at), Known::Together),
-                Known::Together => match self.window_hole(nodes, request, at) {
-                    Some((at, _)) => {
-                        let times = (at, at + request.wall);
-                        let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
-                        match self.lacks_nodes(others, &holds, nodes, times) {
-                            // Its present nodes are as good as any later ones.
-                            Some(until) => (latest.map_or(until, |latest| until.min(latest)), Known::Together),
-                            None => (at, Known::Exactly),
-                        }
-                    }
+                Known::Together => match self.beside_all(nodes, request, (at, chosen.latest), (&holds, &counted)) {
+                    Some(known) => known,
                     None => continue,
                 },
                 Known::Exactly => {
@@ -158,6 +164,66 @@ impl Pass<'_> {
             open.push(Reverse((at, rank(at, first), first, known)));
         }
         Err(shortage)
+    }
+
+    /// Finds the first time from `from` on at which enough nodes that meet the constraint are free, and the first ones of
+    /// these in the order of nodes, as far as that takes nothing from jobs that were planned before.
+    fn first_set(
+        &mut self,
+        chosen: &Chosen,
+        (cluster, wanted): (ClusterId, u32),
+        request: &Request,
+        from: Time,
+    ) -> Result<(Time, Option<Blocked>, BTreeSet<NodeId>), Shortage> {
+        let in_order = self.state.neighbours(cluster);
+        let eligible: Vec<NodeId> =
+            in_order.iter().copied().filter(|node| chosen.may_include(&self.state.nodes()[node])).collect();
+        let shortage = Shortage { cluster, wanted, usable: eligible.len() as u32 };
+        if shortage.usable < wanted {
+            return Err(shortage);
+        }
+        // Before that time, fewer nodes are free.
+        let (mut start, by_all) = ledger::first_hole(&mut [&mut self.all], request, from).map_err(|_| shortage)?;
+        let holds = self.holds_of(cluster);
+        let counted = self.counted_on(cluster);
+        let busy = |node: &NodeId| holds.get(node).map_or(&[][..], Vec::as_slice);
+        while start < Time::NEVER {
+            let gap = |node: &NodeId| (first_gap(std::iter::once(busy(node)), request.wall, start), *node);
+            let gaps: Vec<(Time, NodeId)> = eligible.iter().map(gap).collect();
+            let free = gaps.iter().filter(|(gap, _)| *gap == start).map(|(_, node)| *node);
+            let free: Vec<NodeId> = free.collect();
+            let mut next = gaps.iter().map(|(gap, _)| *gap).filter(|gap| *gap > start).min().unwrap_or(Time::NEVER);
+            for nodes in free.windows(wanted as usize) {
+                match self.beside_all(nodes, request, (start, chosen.latest), (&holds, &counted)) {
+                    Some((at, Known::Exactly)) if at == start => {
+                        let blocked = self.window_hole(nodes, request, from).and_then(|(_, blocked)| blocked);
+                        return Ok((at, blocked.or(by_all), nodes.iter().copied().collect()));
+                    }
+                    Some((at, _)) => next = next.min(at.max(start + Span::from_millis(1))),
+                    None => {}
+                }
+            }
+            start = next;
+        }
+        Err(shortage)
+    }
+
+    /// Finds the first time from `at` on at which these nodes are free beside all other jobs, if it is known exactly, or
+    /// else one before which they are not. `latest` is as in [`Chosen`].
+    fn beside_all(
+        &self,
+        nodes: &[NodeId],
+        request: &Request,
+        (at, latest): (Time, Option<Time>),
+        (holds, counted): (&Holds, &[Counted<'_>]),
+    ) -> Option<(Time, Known)> {
+        let (at, _) = self.window_hole(nodes, request, at)?;
+        let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
+        Some(match self.lacks_nodes(others, holds, nodes, (at, at + request.wall)) {
+            // Its present nodes are as good as any later ones.
+            Some(until) => (latest.map_or(until, |latest| until.min(latest)), Known::Together),
+            None => (at, Known::Exactly),
+        })
     }
 
     /// Finds the first time from `from` on at which all of a window is free, in each ledger that has nodes of it.
@@ -217,7 +283,7 @@ impl Pass<'_> {
         let request = spec.options.first()?.clone();
         let (cluster, n_more) = request.nodes.iter().next()?;
         let constraint = constraint_of(spec, &request);
-        let is_right = |node: &NodeId| meets(&self.state.nodes()[node].inventory, &constraint);
+        let is_right = |node: &NodeId| self.state.nodes()[node].meets(&constraint);
         let starts_now = |more: &Vec<NodeId>| {
             let hole = self.window_hole(more, &request, self.now);
             more.iter().all(is_right) && hole.is_some_and(|(start, _)| start == self.now)
@@ -236,7 +302,7 @@ impl Pass<'_> {
         })
     }
 
-    /// Returns the promised window, if it is still one; `Some(None)` if nothing was promised on such clusters.
+    /// Returns the promised nodes of a job that chooses them, if they are still possible; `Some(None)` if nothing was promised on such clusters.
     pub(super) fn promised_window(
         &mut self,
         spec: &JobSpec,
@@ -248,13 +314,14 @@ impl Pass<'_> {
             return Some(None);
         }
         let constraint = constraint_of(spec, request);
-        let is_right = |entry: &Node| entry.is_usable() && meets(&entry.inventory, &constraint);
+        let is_right = |entry: &Node| entry.is_usable() && entry.meets(&constraint);
         let mut window = BTreeSet::new();
         for (cluster, wanted) in &others.nodes {
             let is_here = |node: &&NodeId| self.state.nodes().get(node).is_some_and(|entry| entry.cluster == *cluster);
             let here: BTreeSet<NodeId> = promise.nodes.iter().filter(is_here).copied().collect();
             let are_right = here.iter().all(|node| is_right(&self.state.nodes()[node]));
-            if here.len() != *wanted as usize || !are_right || !is_run(self.state.neighbours(*cluster), &here) {
+            let are_in_place = !spec.resources.contiguous || is_run(self.state.neighbours(*cluster), &here);
+            if here.len() != *wanted as usize || !are_right || !are_in_place {
                 return None;
             }
             window.extend(here);

@@ -35,6 +35,12 @@ pub(crate) fn takes_any_nodes(spec: &JobSpec) -> bool {
     is_plain && is_unconstrained(&spec.constraint) && (spec.cpus_per_task == 0 || spec.options.iter().all(is_one_cpu))
 }
 
+/// Returns whether the nodes of a job are chosen one by one when it is planned, also where nodes are allocated whole: a
+/// count of nodes does not show whether contiguous or named ones are free.
+pub(crate) fn chooses_nodes(spec: &JobSpec) -> bool {
+    spec.resources.contiguous || (spec.constraint.names_nodes() && spec.evolving.is_none())
+}
+
 /// Returns whether every node meets the constraint.
 pub(crate) fn is_unconstrained(constraint: &Constraint) -> bool {
     static NOTHING: LazyLock<Constraint> = LazyLock::new(Constraint::default);

@@ -33,6 +33,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rms_model::job::Constraint;
 use rms_model::settings::Depth;
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Environment, Grant, Inventory, JobId, NodeId, Settings, Slice, Span, Time};
@@ -43,8 +44,8 @@ pub(crate) use apply::BumpedNodes;
 pub use check::Violation;
 pub use constraint::{Piece, part_of_cores};
 pub(crate) use constraint::{
-    constraint_of, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow, takes_any_nodes, takes_parts,
-    takes_whole_nodes, threads_of_core,
+    chooses_nodes, constraint_of, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow, takes_any_nodes,
+    takes_parts, takes_whole_nodes, threads_of_core,
 };
 pub(crate) use evolving::tasks_per_node;
 use free::FreeNodes;
@@ -355,6 +356,15 @@ impl State {
     pub(crate) fn kinds(&self, cluster: ClusterId) -> impl Iterator<Item = (&Inventory, u32)> {
         let kinds = self.index.kinds.get(&cluster);
         kinds.into_iter().flatten().map(|(inventory, n_alike)| (inventory, *n_alike))
+    }
+
+    /// As [`State::kinds`], of the nodes that the constraint allows by name: of each such node if it names any.
+    pub(crate) fn kinds_allowed(&self, cluster: ClusterId, constraint: &Constraint) -> Vec<(&Inventory, u32)> {
+        if !constraint.names_nodes() {
+            return self.kinds(cluster).collect();
+        }
+        let nodes = self.neighbours(cluster).iter().map(|node| &self.nodes()[node]);
+        nodes.filter(|node| constraint.allows(&node.name)).map(|node| (&node.inventory, 1)).collect()
     }
 
     /// Returns the node of this name.

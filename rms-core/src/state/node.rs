@@ -1,5 +1,6 @@
 //! A node in the core's state.
 
+use rms_model::job::Constraint;
 use rms_model::{ClusterId, Generation, Inventory, JobId, NodeAdmin, NodeLink, Run, Time};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,11 @@ impl Node {
             NodeLink::Away { .. } | NodeLink::Lost { .. } => false,
         };
         self.admin == NodeAdmin::Enabled && is_there && self.stale.is_empty()
+    }
+
+    /// Returns whether a job with this constraint may use the node.
+    pub(crate) fn meets(&self, constraint: &Constraint) -> bool {
+        constraint.is_met_by(&self.inventory) && constraint.allows(&self.name)
     }
 
     pub fn is_connected(&self) -> bool {

@@ -407,12 +407,12 @@ impl SharedCluster {
         usable[kind] = if comes { usable[kind] + n_usable } else { usable[kind] - n_usable };
     }
 
-    /// Returns the number of nodes that have room now for what the job takes of each node with this size.
-    pub(crate) fn n_with_room(&self, spec: &JobSpec, request: &Request) -> u32 {
+    /// Returns the nodes that have room now for what the job takes of each node with this size.
+    pub(crate) fn with_room(&self, spec: &JobSpec, request: &Request) -> impl Iterator<Item = NodeId> {
         let pieces: Vec<Vec<Piece>> = self.kinds.iter().map(|kind| pieces_of(spec, request, kind)).collect();
         let open = self.lines.iter().filter(|(_, line)| line.is_open && line.ghost.is_none());
-        let has_room = |line: &Line| pieces[line.kind].iter().any(|piece| line.room.holds(piece));
-        open.filter(|(_, line)| has_room(line)).count() as u32
+        let with_room = open.filter(move |(_, line)| pieces[line.kind].iter().any(|piece| line.room.holds(piece)));
+        with_room.map(|(node, _)| *node)
     }
 
     /// Returns the number of usable nodes of each kind.

@@ -40,6 +40,8 @@ struct JobRequest {
     /// An index into [`GPUS`]; otherwise any will do, but all of one type.
     gpu_type: Option<usize>,
     wants_fast: bool,
+    /// One bit for each node that it may use.
+    allowed: u32,
     is_exclusive: bool,
     packing: Packing,
     wall: Span,
@@ -90,6 +92,10 @@ struct BruteForce<'a> {
 }
 
 impl JobRequest {
+    fn allows(&self, place: usize) -> bool {
+        self.allowed & 1 << place != 0
+    }
+
     /// Returns each way in which the job could have a part of such a node; it gets the first that is free.
     fn parts(&self, machine: &Machine) -> Vec<Part> {
         let cores = self.cpus.div_ceil(machine.threads);
@@ -136,8 +142,8 @@ impl BruteForce<'_> {
 
     /// Returns the part of a node that a job gets that starts then.
     fn part(&self, request: &JobRequest, place: usize, at: Time) -> Option<Part> {
-        let parts = request.parts(&self.machines[place]);
-        parts.into_iter().find(|part| self.has_room(place, *part, at, at + request.wall))
+        let mut parts = request.parts(&self.machines[place]).into_iter().filter(|_| request.allows(place));
+        parts.find(|part| self.has_room(place, *part, at, at + request.wall))
     }
 
     /// Returns its use of these nodes if it starts then; `None` if one of them has no room.
@@ -359,6 +365,14 @@ impl SmallCluster {
             submission.constraint.features = request.wants_fast.then(|| "fast".to_owned()).into_iter().collect();
             let name = request.gpu_type.map_or("gpu", |gpu| GPUS[gpu]);
             submission.resources.devices = [(name.to_owned(), request.gpus)].into_iter().collect();
+            // The same by the names to use, or those to avoid.
+            let is_allowed = |place: &usize| request.allows(*place);
+            let (names, others): (Vec<usize>, Vec<usize>) = (0..self.machines.len()).partition(is_allowed);
+            let names_of = |places: Vec<usize>| places.into_iter().map(|place| format!("n{place}")).collect();
+            match dice.chance(50) {
+                true if !others.is_empty() => submission.constraint.nodelist = names_of(names),
+                _ => submission.constraint.exclude = names_of(others),
+            }
             submission.resources.exclusive = request.is_exclusive;
             submission.resources.packing = request.packing;
             let who = Identity::new(Role::Admin, "root").expect("a plain name");
@@ -382,12 +396,13 @@ impl SmallCluster {
                 gpus,
                 gpu_type: if dice.chance(50) { Some(dice.number(0, 1) as usize) } else { None },
                 wants_fast: dice.chance(10),
+                allowed: if dice.chance(30) { dice.number(1, 15) } else { u32::MAX },
                 is_exclusive: dice.chance(10),
                 packing: if dice.chance(50) { Packing::Pack } else { Packing::Spread },
                 wall: Span::from_secs(i64::from(dice.number(1, 8)) * 10),
             };
-            let suiting = |machine: &&Machine| !request.parts(machine).is_empty();
-            if self.machines.iter().filter(suiting).count() >= request.nodes as usize {
+            let suits = |place: &usize| request.allows(*place) && !request.parts(&self.machines[*place]).is_empty();
+            if (0..self.machines.len()).filter(suits).count() >= request.nodes as usize {
                 return request;
             }
         }

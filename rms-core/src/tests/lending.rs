@@ -183,14 +183,6 @@ fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
             assert_eq!(cores, (of_owner.to_owned(), of_guest.to_owned()), "{allocation}");
         }
     }
-    let mut world = lending("cores", 1);
-    let owner = world.submit_with(|submission| {
-        submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(60)) }];
-        submission.resources.share = true;
-        submission.resources.cores_per_package = 2;
-    });
-    let guest = world.asks_to_share(1, 10, true);
-    assert!(world.is_started(owner) && !world.is_started(guest), "it keeps all of both packages");
 }
 
 /// A master and workers: what the master does not need on its node, and nothing of it elsewhere.
@@ -249,7 +241,7 @@ fn a_job_keeps_cores_of_each_package_also_where_one_is_smaller() {
 }
 
 #[test]
-fn who_would_keep_more_than_there_is_is_refused() {
+fn who_would_keep_all_that_there_is_is_refused() {
     let mut world = lending("cores", 1);
     let mut refusal = |cpus: u32, cores: u32| {
         let mut submission = world.submission();
@@ -259,9 +251,10 @@ fn who_would_keep_more_than_there_is_is_refused() {
         let user = Identity::new(Role::User, "ann").expect("a plain name");
         world.ask_as(user, Call::Submit(Box::new(submission))).err()
     };
-    assert_eq!(refusal(4, 2), None);
-    assert_eq!(refusal(5, 2), Some(Refusal::NodeTooSmall { wanted: 5, largest: 4 }));
-    assert_eq!(refusal(4, 3), Some(Refusal::PackageTooSmall { wanted: 3, largest: 2 }));
+    assert_eq!(refusal(3, 1), None);
+    assert_eq!(refusal(4, 1), Some(Refusal::NodeTooSmall { wanted: 4, largest: 4 }));
+    assert_eq!(refusal(3, 2), Some(Refusal::PackageTooSmall { wanted: 2, largest: 2 }));
+    assert_eq!(refusal(3, 3), Some(Refusal::PackageTooSmall { wanted: 3, largest: 2 }));
 }
 
 #[test]

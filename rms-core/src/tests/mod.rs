@@ -12,6 +12,7 @@ mod lent_stages;
 mod licences;
 mod lists;
 mod mates;
+mod named;
 mod negotiate;
 mod negotiate_policy;
 mod placing;
@@ -114,7 +115,7 @@ impl World {
         self.ask_as(who, call).expect("it is allowed")
     }
 
-    fn ask_as(&mut self, who: Identity, call: Call) -> Result<Answer, Refusal> {
+    pub(crate) fn ask_as(&mut self, who: Identity, call: Call) -> Result<Answer, Refusal> {
         let effects = self.event(Event::Called { ticket: Ticket(1), who, call });
         let answer = effects.into_iter().find_map(|effect| {
             let Effect::Answer { ticket: _, answer } = effect else { return None };

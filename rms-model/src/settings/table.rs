@@ -4,9 +4,9 @@
 use super::Settings;
 use super::own::{OwnRow, Whose};
 use super::values::{
-    ALLOCATION, BUDGET, DEPTH, FACTOR, GHOSTS, JOBS, KEEP, LAUNCHER_POLICY, LICENCES, LIMIT, LOST_POLICY, MATES,
-    MAX_SLOWDOWN, MEMORY, MOST, OFFER_RULE, PERCENT, POLICY, PRICE, RUNTIME_MODEL, SHARE, SHARERS, SHRINK_RULE, SPAN,
-    VALID, VIEW_SHARE, WALL, Wrong, YES_OR_NO,
+    ALLOCATION, BUDGET, CANDIDATES, COUNT, DEPTH, FACTOR, GHOSTS, JOBS, KEEP, LAUNCHER_POLICY, LICENCES, LIMIT,
+    LOST_POLICY, MATES, MAX_SLOWDOWN, MEMORY, MOST, OFFER_RULE, PERCENT, POLICY, PRICE, RUNTIME_MODEL, SHARE, SHARERS,
+    SHRINK_RULE, SPAN, VALID, VIEW_SHARE, WALL, Wrong, YES_OR_NO,
 };
 
 /// How the value of one setting is accessed.
@@ -96,9 +96,11 @@ pub(super) const TABLE: &[Row] = &[
     setting!(sharing_factor in sharing, FACTOR, Cluster sharing_factor_at),
     setting!(max_mates in sharing, MATES, Cluster max_mates_at),
     setting!(max_sharers in sharing, SHARERS, Cluster max_sharers_at),
-    setting!(max_candidates in sharing, LIMIT, Cluster max_candidates_at),
+    setting!(max_candidates in sharing, CANDIDATES, Cluster max_candidates_at),
     setting!(runtime_model in sharing, RUNTIME_MODEL),
     setting!(mix_free_nodes in sharing, YES_OR_NO, Cluster mix_free_nodes_at),
+    setting!(weigh_nodes in sharing, YES_OR_NO, Cluster weigh_nodes_at),
+    setting!(min_cpus_per_node in sharing, COUNT, Cluster min_cpus_per_node_at),
 ];
 
 /// The names of the settings in the order of display.

@@ -55,6 +55,14 @@ pub(super) const LIMIT: Form<Option<u32>> = Form {
     print: or_none,
     read: |text| unless_none(text, 0..=u32::MAX, "none, or a whole number from 0 to 4294967295"),
 };
+pub(super) const CANDIDATES: Form<Option<u32>> = Form {
+    print: or_none,
+    read: |text| {
+        unless_none(text, 1..=u32::MAX, "none, or a whole number of at least 1 (max_slowdown 0: nobody lends)")
+    },
+};
+pub(super) const COUNT: Form<u32> =
+    Form { print: u32::to_string, read: |text| number(text, 0..=u32::MAX, "a whole number from 0 to 4294967295") };
 pub(super) const PRICE: Form<u64> = Form {
     print: u64::to_string,
     read: |text| number(text, 0..=MAX_PRICE, "thousandths for a node and hour, from 0 to 1099511627776"),

@@ -13,13 +13,13 @@ mod ghost;
 mod holds;
 mod losses;
 mod oversubscription;
+mod place;
 mod releases;
 mod runs;
 mod sizes;
 mod slowed;
 mod stages;
 mod timely;
-mod together;
 mod truth;
 mod views;
 
@@ -78,7 +78,7 @@ pub enum Rule {
     Cores,
     Losses,
     Slowed,
-    Together,
+    Place,
     Answers,
     /// [`State::check`].
     State,
@@ -109,7 +109,7 @@ impl fmt::Display for Rule {
             Rule::Cores => "cores that are given back are used until the agents say that they are not",
             Rule::Losses => "a lost node is a shrink for who can go on without it, and for nobody else",
             Rule::Slowed => "no job that did not opt in is ever slowed (004, §3.3)",
-            Rule::Together => "a job that asked for neighbours has no gap between its nodes (004, §3.2.4)",
+            Rule::Place => "a job has only nodes that it asked for, by name and contiguous (004, §3.2.4)",
             Rule::Answers => "whoever asks is answered once, with what is durable",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",
@@ -270,7 +270,7 @@ impl Checks {
         self.agreement.durable(fact);
         self.sizes.durable(fact, self.delays.state(), state)?;
         self.losses.durable(fact, self.delays.state())?;
-        together::durable(fact, self.delays.state())?;
+        place::durable(fact, self.delays.state())?;
         self.slowed.durable(fact, state)?;
         self.truth.durable(fact)
     }

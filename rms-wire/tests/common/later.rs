@@ -14,6 +14,7 @@ use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
 use rms_api::filter::{RecordColumn, Way};
 use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, ProcessMask, ProcessOf, SeenMasks};
 use rms_api::{Answer, Call, Query};
+use rms_model::job::Constraint;
 use rms_model::{
     ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId,
     JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span,
@@ -79,6 +80,11 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(submission))));
     let resources = ResourceChanges { min_cpus_per_task: Some(vec![4, 1]), ..ResourceChanges::default() };
     calls.push(ClientRequest::Call(update(Changes { resources, ..Changes::default() })));
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let constraint = Constraint { nodelist: names(&["a1", "a2"]), exclude: names(&["b7"]), ..Constraint::default() };
+    calls.push(ClientRequest::Call(Call::Submit(Box::new(Submission { constraint, ..domain::submission() }))));
+    let (nodelist, exclude) = (Some(names(&["a1", "a2"])), Some(names(&[])));
+    calls.push(ClientRequest::Call(update(Changes { nodelist, exclude, ..Changes::default() })));
     calls
 }
 
@@ -190,6 +196,8 @@ fn changes() -> impl Iterator<Item = Changes> {
         resizing: Some(Resizing::Never),
         resizing_changes: ResizingChanges::default(),
         survives_loss: None,
+        nodelist: None,
+        exclude: None,
         n_tasks: Some(8),
         cpus_per_task: Some(2),
         clusters: Some(vec!["a".to_owned()]),

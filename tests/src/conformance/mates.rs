@@ -1,9 +1,10 @@
 //! The arithmetic of 004: penalties, runtime models, the choice of mates, CPUs of a shared node. RULES P.
 
-use rms_core::plan::slowdown::{
-    Fraction, Mate, Slot, Wanted, increase, penalty, select, stretched_ideal, stretched_worst,
-};
-use rms_core::share::{Sharer, distribute};
+use node_agent::supervisor::binding::deal;
+use rms_core::plan::slowdown::{Fraction, Mate, Wanted, penalty, select};
+use rms_core::share::lend;
+use rms_model::sharing::Ratio;
+use rms_model::{CoreShare, Indices, Inventory, RuntimeModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ enum Input {
     Penalty { wait_time: u64, increase: u64, req_time: u64 },
     Increase { req_cpus: u32, slots: Vec<SlotText> },
     Select { mates: Vec<MateText>, weight: u32, max_slowdown: Option<(i64, i64)>, m: usize, nm: Option<usize> },
-    Distribute { sockets: u32, cores_per_socket: u32, sharing_factor: (i64, i64), jobs: Vec<SharerText> },
+    Distribute { sockets: u32, cores_per_socket: u32, sharing_factor: (u32, u32), jobs: Vec<SharerText> },
 }
 
 #[derive(Deserialize)]
@@ -71,14 +72,16 @@ fn sorted(list: &Value) -> Vec<String> {
 fn answer(input: Input) -> Result<Vec<(&'static str, Value)>, String> {
     match input {
         Input::Penalty { wait_time, increase, req_time } => {
-            let penalty = penalty(wait_time, increase, req_time).ok_or("no requested time")?;
+            let [wait_time, increase, req_time] = [wait_time, increase, req_time].map(i128::from);
+            let penalty = penalty(wait_time + req_time, increase, req_time).ok_or("no requested time")?;
             Ok(vec![("penalty", pair(penalty))])
         }
         Input::Increase { req_cpus, slots } => {
-            let slots: Vec<Slot> = slots.into_iter().map(|SlotText { time, cpus }| Slot { secs: time, cpus }).collect();
-            let ideal = stretched_ideal(req_cpus, &slots).ok_or("no CPU in some slot")?;
-            let worst = stretched_worst(req_cpus, &slots).ok_or("no CPU on some node")?;
-            let net = |stretched| increase(stretched, &slots).ok_or("out of range");
+            let total: u64 = slots.iter().map(|slot| slot.time).sum();
+            let total = Fraction::new(-i128::from(total), 1).ok_or("no fraction")?;
+            let ideal = stretched(RuntimeModel::Ideal, req_cpus, &slots).ok_or("no CPU in some slot")?;
+            let worst = stretched(RuntimeModel::Worst, req_cpus, &slots).ok_or("no CPU on some node")?;
+            let net = |stretched: Fraction| stretched.plus(total).ok_or("out of range");
             Ok(vec![
                 ("ideal", pair(ideal)),
                 ("worst", pair(worst)),
@@ -99,15 +102,42 @@ fn answer(input: Input) -> Result<Vec<(&'static str, Value)>, String> {
             ])
         }
         Input::Distribute { sockets, cores_per_socket, sharing_factor, jobs } => {
-            let sharers: Vec<Sharer> =
-                jobs.into_iter().map(|SharerText { id, ranks }| Sharer { id, n_ranks: ranks }).collect();
-            let masks = distribute(sockets * cores_per_socket, fraction(sharing_factor)?, &sharers);
-            let job =
-                |masks: &rms_core::share::Masks| json!({"id": masks.id, "cpus": masks.cpus, "ranks": masks.ranks});
-            let jobs = masks.map_or(Value::Null, |masks| masks.iter().map(job).collect());
+            let factor = Ratio::try_from(sharing_factor).map_err(|error| error.to_string())?;
+            let cores = sockets * cores_per_socket;
+            let node = Inventory { sockets, numa_nodes: sockets, cores, cpus: cores, ..Inventory::default() };
+            let parts = distribute(&node, factor, &jobs);
+            let job = |(job, cpus): (&SharerText, &Vec<u32>)| {
+                let ranks = deal(std::slice::from_ref(cpus), job.ranks as usize, usize::MAX);
+                json!({"id": job.id, "cpus": cpus, "ranks": ranks})
+            };
+            let jobs = parts.map_or(Value::Null, |parts| jobs.iter().zip(&parts).map(job).collect());
             Ok(vec![("jobs", jobs)])
         }
     }
+}
+
+/// Returns the time of a job whose CPUs are these, slot by slot: the work that it asked for at the rate of the model.
+fn stretched(model: RuntimeModel, req_cpus: u32, slots: &[SlotText]) -> Option<Fraction> {
+    slots.iter().try_fold(Fraction::ZERO, |sum, SlotText { time, cpus }| {
+        // All nodes are asked for the same.
+        let rate = model.rate(cpus.iter().map(|has| CoreShare { n_nodes: 1, has: *has, asked: 1 }));
+        sum.plus(Fraction::new(i128::from(req_cpus) * i128::from(*time), rate.into())?)
+    })
+}
+
+/// Returns the CPUs of the owner and of its guest, if there is one; `None` if one of them would have fewer than ranks.
+fn distribute(node: &Inventory, factor: Ratio, jobs: &[SharerText]) -> Option<Vec<Vec<u32>>> {
+    let mut own: Indices = (0..node.cores).collect();
+    let owner = jobs.first()?;
+    let n_lent = match jobs.len() {
+        1 => 0,
+        _ => factor.of(node.cores).min(node.cores.checked_sub(owner.ranks)?),
+    };
+    let lent = lend(&own, n_lent, node, 0);
+    own.remove_all(&lent);
+    let parts = [own, lent].map(|part| part.iter().collect::<Vec<u32>>());
+    let parts: Vec<Vec<u32>> = parts.into_iter().take(jobs.len()).collect();
+    jobs.iter().zip(&parts).all(|(job, cpus)| cpus.len() >= job.ranks as usize).then_some(parts)
 }
 
 fn fraction((numerator, denominator): (i64, i64)) -> Result<Fraction, String> {

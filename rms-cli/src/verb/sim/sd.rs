@@ -81,6 +81,9 @@ pub struct Args {
     /// Let guests use free nodes in addition to those of their mates
     #[arg(long)]
     free_nodes: bool,
+    /// Count the slowdown of each mate once for each of its nodes, as in the authors' program
+    #[arg(long)]
+    weigh_nodes: bool,
     /// Percentages of jobs that lend and borrow
     #[arg(long, value_name = "LIST", default_value = "100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
     malleable_share: Vec<u32>,
@@ -237,7 +240,8 @@ impl Args {
             };
             variants.extend(self.run_times.iter().map(of));
         }
-        let sharing = vec![Variant { mix_free_nodes: self.free_nodes, ..Variant::default() }];
+        let sharing =
+            vec![Variant { mix_free_nodes: self.free_nodes, weigh_nodes: self.weigh_nodes, ..Variant::default() }];
         let sharing = each(sharing, &self.cut_offs, |variant, cut_off| variant.cut_off = cut_off);
         let sharing = each(sharing, &self.models, |variant, model| variant.model = model);
         let sharing = each(sharing, &self.factors, |variant, factor| variant.factor = factor);
@@ -324,7 +328,8 @@ fn name(candidate: &Candidate) -> String {
         let whole_queue = if variant.whole_queue { " whole queue" } else { "" };
         return format!("{}{whole_queue}{learned}", variant.policy);
     }
-    let Variant { cut_off, model, factor, max_mates, max_sharers, mix_free_nodes, malleable_pct, .. } = variant;
+    let Variant { cut_off, model, factor, max_mates, max_sharers, mix_free_nodes, weigh_nodes, malleable_pct, .. } =
+        variant;
     let mut name = format!("{cut_off} {}", model.word());
     let published = Variant::default();
     if *factor != published.factor {
@@ -338,6 +343,9 @@ fn name(candidate: &Candidate) -> String {
     }
     if *mix_free_nodes {
         name += " free nodes";
+    }
+    if *weigh_nodes {
+        name += " weighed";
     }
     if *malleable_pct != published.malleable_pct {
         name += &format!(" {malleable_pct} %");
@@ -467,7 +475,7 @@ impl Show for SdAnswer {
             let mut run = match row.candidate {
                 Candidate::Policy(variant) => {
                     let Variant { policy, cut_off, model, factor, max_mates, max_sharers, .. } = variant;
-                    let Variant { mix_free_nodes, malleable_pct, run_times, whole_queue, .. } = variant;
+                    let Variant { mix_free_nodes, weigh_nodes, malleable_pct, run_times, whole_queue, .. } = variant;
                     json!({
                         "policy": policy.to_string(),
                         "cut_off": cut_off.to_string(),
@@ -476,6 +484,7 @@ impl Show for SdAnswer {
                         "max_mates": max_mates,
                         "max_sharers": max_sharers,
                         "mix_free_nodes": mix_free_nodes,
+                        "weigh_nodes": weigh_nodes,
                         "malleable_pct": malleable_pct,
                         "run_times": run_times,
                         "whole_queue": whole_queue,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rms_model::sharing::asked;
 use rms_model::{ClusterId, CoreShare, JobId, JobSpec, NodeId, Request, RuntimeModel, Span, Time};
 
-use crate::plan::slowdown::Fraction;
+use crate::plan::slowdown::{Fraction, penalty};
 use crate::state::job::{Job, Started};
 use crate::state::sharing::{Sharing, millis, whole_seconds};
 use crate::state::{Lender, LenderPart, State};
@@ -89,24 +89,28 @@ impl JobTimes {
         entry.waits_since() + self.in_system
     }
 
-    /// Returns its time in system at its limit with this guest, in milliseconds. What it has lent before is in its
-    /// limit, and what it lends now adds the guest's time (004, eq. 4).
-    pub(super) fn response_with(&self, guest: Guest<'_>) -> i128 {
-        i128::from(millis(self.in_system)) + i128::from(millis(guest.request.wall))
-    }
-
-    pub(super) fn requested(&self) -> i128 {
-        millis(self.requested).max(1).into()
+    /// Returns its slowdown at its limit with this guest. What it has lent before is in its limit, and what it lends
+    /// now adds the guest's time.
+    pub(super) fn penalty(&self, guest: Guest<'_>) -> Option<Fraction> {
+        let (in_system, increase, requested) = self.terms(guest);
+        penalty(in_system, increase, requested)
     }
 
     /// Returns whether its slowdown is below the cut-off.
     pub(super) fn is_below(&self, cut_off: Fraction, guest: Guest<'_>) -> bool {
+        let (in_system, increase, requested) = self.terms(guest);
         let (numerator, denominator) = cut_off.parts();
-        let (spent, requested) = (self.response_with(guest), self.requested());
-        match (spent.checked_mul(denominator), requested.checked_mul(numerator)) {
+        // Products, because no fraction need be reduced for each candidate.
+        match ((in_system + increase).checked_mul(denominator), requested.checked_mul(numerator)) {
             (Some(spent), Some(most)) => spent < most,
-            (None, _) | (_, None) => Fraction::new(spent, requested).is_some_and(|penalty| penalty < cut_off),
+            (None, _) | (_, None) => self.penalty(guest).is_some_and(|penalty| penalty < cut_off),
         }
+    }
+
+    /// Returns its time in system, what the guest adds to it, and its requested time, in milliseconds.
+    fn terms(&self, guest: Guest<'_>) -> (i128, i128, i128) {
+        let requested = millis(self.requested).max(1);
+        (millis(self.in_system).into(), millis(guest.request.wall).into(), requested.into())
     }
 }
 
@@ -176,10 +180,9 @@ impl Candidate<'_> {
 
     /// Returns the sum of slowdowns of all jobs that this guest slows (004, §3.2.1); `None` if that is out of range.
     pub(super) fn penalty(&self, guest: Guest<'_>) -> Option<Fraction> {
-        let penalty = |times: JobTimes| Fraction::new(times.response_with(guest), times.requested());
         let mut all_times = self.all_times().into_iter();
-        let own = penalty(all_times.next()?)?;
-        all_times.try_fold(own, |sum, times| sum.plus(penalty(times)?))
+        let own = all_times.next()?.penalty(guest)?;
+        all_times.try_fold(own, |sum, times| sum.plus(times.penalty(guest)?))
     }
 }
 

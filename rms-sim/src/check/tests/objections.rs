@@ -458,7 +458,24 @@ fn a_gap_between_nodes_that_were_to_follow_one_another() {
             nodes[1] = last;
         }
     });
-    objects(Rule::Together, leaves_one_out);
+    objects(Rule::Place, leaves_one_out);
+}
+
+#[test]
+fn a_node_that_a_job_was_not_to_use() {
+    let mut world = world_of(3);
+    let mut job = rigid(1, hours(1));
+    job.submission.constraint.nodelist = ["a1".to_owned(), "a2".to_owned()].into();
+    world.submit(job);
+    world.after(secs(5));
+    let other = world.state().node_named("a3").expect("there are three");
+    assert_eq!(retold(&world, |_| {}), Ok(()));
+    let elsewhere = retold(&world, |fact| {
+        if let Fact::JobStarted { nodes, .. } = fact {
+            nodes[0] = other;
+        }
+    });
+    objects(Rule::Place, elsewhere);
 }
 
 /// A rule without a story does not compile.
@@ -487,7 +504,7 @@ fn every_rule_has_its_story() {
             Rule::Cores => cores_that_are_called_free_while_processes_use_them,
             Rule::State => a_state_in_which_two_jobs_have_one_node,
             Rule::Slowed => jobs_that_never_said_that_they_share,
-            Rule::Together => a_gap_between_nodes_that_were_to_follow_one_another,
+            Rule::Place => a_gap_between_nodes_that_were_to_follow_one_another,
             Rule::Losses => nodes_that_are_lost_and_missed_or_not_missed,
             Rule::Answers => an_answer_of_what_is_not_durable_one_too_many_and_one_too_few,
             Rule::Spin => more_facts_than_a_small_world_can_have,
