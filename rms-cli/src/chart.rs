@@ -192,7 +192,7 @@ impl Panel {
 }
 
 /// Returns colours that colour-blind people can distinguish (Okabe and Ito).
-fn colour(idx: usize) -> &'static str {
+pub fn colour(idx: usize) -> &'static str {
     COLOURS[idx % COLOURS.len()]
 }
 
@@ -221,7 +221,7 @@ const PITCH_X: f64 = 484.0;
 const PITCH_Y: f64 = 284.0;
 const LEGEND_COLUMNS: usize = 3;
 const LEGEND_PITCH: f64 = 156.0;
-const STYLE: &str = "\
+pub const STYLE: &str = "\
 text{font-family:system-ui,sans-serif;fill:#1f2933}.title{font-size:16px;font-weight:600}\
 .name{font-size:13px;font-weight:600}.label{font-size:12px}.soft{font-size:12px;fill:#667380}\
 .right{text-anchor:end}.middle{text-anchor:middle}.paper{fill:#fff}\

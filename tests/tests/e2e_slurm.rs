@@ -45,6 +45,33 @@ fn the_account_of_a_job_is_told_from_its_submission_to_the_history() {
 }
 
 #[test]
+fn a_job_runs_on_the_nodes_that_it_names() {
+    let deployment = Deployment::of_nodes(4);
+    let of_script = output_of(&deployment, "#!/bin/sh\n#SBATCH -w a[2-3]\necho $SLURM_JOB_NODELIST\n");
+    assert_eq!(of_script, "a[2-3]\n", "both, because it does not say how many");
+    let nodes_of = |args: &[&str]| {
+        let args = [&["run", "-x", "a1,a3"], args, &["sh", "-c", "echo $RMS_NODELIST"]].concat();
+        deployment.rms(&args).ok().stdout
+    };
+    assert_eq!(nodes_of(&[]), "a2\n");
+    assert_eq!(nodes_of(&["-w", "a[1-4]", "-N", "2", "-n", "2"]), "a[2,4]\n".repeat(2));
+    let step = output_of(&deployment, "#!/bin/sh\n#SBATCH -N 3\nrms run -n 1 -x a1,a2 sh -c 'echo $RMS_NODELIST'\n");
+    assert_eq!(step, "a3\n", "a step of the job leaves nodes out in the same way");
+    let refused = deployment.rms(&["submit", "-w", "a7", "--wrap", "true"]).fails(1);
+    assert!(refused.stderr.contains("there is no node 'a7'"), "{}", refused.stderr);
+    deployment.rms(&["submit", "-w", "a[2", "--wrap", "true"]).fails(2);
+
+    let job = deployment.submit(&["--hold", "-w", "a4", "--wrap", "true"]).to_string();
+    deployment.rms(&["update", &job, "nodelist=a3", "exclude=a4"]).ok();
+    let shown = deployment.rms(&["show", &job]).ok().stdout;
+    assert!(shown.contains("among a3, without a4"), "{shown}");
+    let constraint = deployment.rms(&["show", &job, "--json"]).ok().json()["constraint"].clone();
+    assert_eq!((&constraint["nodelist"][0], &constraint["exclude"][0]), (&"a3".into(), &"a4".into()));
+    deployment.rms(&["release", &job]).ok();
+    assert_eq!(deployment.wait_for_end(job.parse().expect("a number"))["nodes"][0], "a3");
+}
+
+#[test]
 fn a_script_with_sbatch_lines_finds_slurms_variables() {
     let deployment = Deployment::of_nodes(3);
     let script = "#!/bin/bash\n#SBATCH --nodes=3 --job-name=sims\n#SBATCH --ntasks=5\n#SBATCH --ntasks-per-node=2\n\

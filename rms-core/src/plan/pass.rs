@@ -237,19 +237,19 @@ impl<'a> Pass<'a> {
             && spec.evolving.is_none()
             && takes_any_nodes(spec)
             && self.grids.is_empty()
-            && !self.must_choose()
         {
-            return self.find_anywhere(only, from);
+            let found = self.find_anywhere(only, from);
+            if !found.as_ref().is_ok_and(|found| self.is_uncertain(only, found.start)) {
+                return found;
+            }
         }
         self.open_ledgers(spec);
         let mut holes: Vec<SizedHole<'_>> = Vec::with_capacity(spec.options.len());
         let mut subsets = Vec::with_capacity(spec.options.len());
         for (option_idx, request) in spec.options.iter().enumerate() {
-            let mut among = self.among(spec, request, latest);
-            let wanted = self.grids.wanted(spec, request);
-            let hole = self.first_hole((&wanted, &spec.resources.licences), request, &mut among, (from, latest));
+            let (hole, subset) = self.first_hole_of(spec, request, (from, latest));
             holes.push((option_idx, request, hole));
-            subsets.push(among.into_subset());
+            subsets.push(subset);
         }
         let is_in_time = |hole: &SizedHole<'_>| match (&hole.2, latest) {
             (Ok((start, _)), Some(latest)) => *start <= latest,

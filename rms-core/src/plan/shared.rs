@@ -134,6 +134,24 @@ impl Pass<'_> {
         }
     }
 
+    /// Finds where a size of a job starts first, and the ledger that its nodes come from. The job's ledgers are open.
+    pub(super) fn first_hole_of(
+        &mut self,
+        spec: &JobSpec,
+        request: &Request,
+        (from, latest): (Time, Option<Time>),
+    ) -> (Result<(Time, Option<Blocked>), Shortage>, Option<Subset>) {
+        let wanted = (&self.grids.wanted(spec, request), &spec.resources.licences);
+        let mut among = self.among(spec, request, latest);
+        let mut hole = self.first_hole(wanted, request, &mut among, (from, latest));
+        let is_uncertain = |(start, _): &(Time, _)| self.is_uncertain(request, *start);
+        if matches!(among, Among::Any(_)) && hole.as_ref().is_ok_and(is_uncertain) {
+            among = Among::chosen(spec, request, latest);
+            hole = self.first_hole(wanted, request, &mut among, (from, latest));
+        }
+        (hole, among.into_subset())
+    }
+
     /// Finds the first time from `from` on at which the request has room on shared clusters, fits on all others, and
     /// has its licences. It is faster if that time is not after `likely`.
     pub(super) fn first_hole(

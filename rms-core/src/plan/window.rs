@@ -41,6 +41,12 @@ struct Counted<'p> {
 }
 
 impl Among {
+    /// Creates the search of a job whose nodes are chosen, whether or not it wants certain ones.
+    pub(super) fn chosen(spec: &JobSpec, request: &Request, latest: Option<Time>) -> Among {
+        let constraint = constraint_of(spec, request);
+        Among::Chosen(Chosen { constraint, are_contiguous: spec.resources.contiguous, latest, found: BTreeMap::new() })
+    }
+
     pub(super) fn into_subset(self) -> Option<Subset> {
         match self {
             Among::Any(subset) => subset,
@@ -73,19 +79,23 @@ enum Known {
 impl Pass<'_> {
     /// Returns where nodes for a size of a job are searched; its ledgers are open.
     pub(super) fn among(&self, spec: &JobSpec, request: &Request, latest: Option<Time>) -> Among {
-        let constraint = constraint_of(spec, request);
-        let are_contiguous = spec.resources.contiguous;
-        match chooses_nodes(spec) || self.must_choose() {
-            true => Among::Chosen(Chosen { constraint, are_contiguous, latest, found: BTreeMap::new() }),
-            false => Among::Any(self.stands_for.get(&constraint).cloned().flatten()),
+        match chooses_nodes(spec) {
+            true => Among::chosen(spec, request, latest),
+            false => Among::Any(self.stands_for.get(&constraint_of(spec, request)).cloned().flatten()),
         }
     }
 
-    /// Returns whether nodes must be chosen also for jobs that can use any: beside jobs that were promised certain nodes,
-    /// enough nodes may be free at each time, and none of them for long enough.
-    pub(super) fn must_choose(&self) -> bool {
-        self.state.settings().policy == Policy::Conservative
-            && self.special.keys().any(|subset| subset.window().is_some())
+    /// Returns whether a start that a count of nodes allows may be one that no nodes keep, because others with chosen
+    /// nodes begin later: enough nodes may be free at each time, and none of them for long enough. A job that begins
+    /// after them all takes nodes that are free then, and keeps them.
+    pub(super) fn is_uncertain(&self, request: &Request, start: Time) -> bool {
+        let is_later = |taken: &Taken| {
+            let has_chosen = taken.subset.as_ref().is_some_and(|subset| subset.window().is_some());
+            has_chosen
+                && taken.at > start
+                && taken.request.nodes.keys().any(|cluster| request.nodes.contains_key(cluster))
+        };
+        self.state.settings().policy == Policy::Conservative && self.placed.iter().any(is_later)
     }
 
     /// Finds the first time from `from` on at which nodes of each cluster that a job can choose are free for a request.
@@ -193,7 +203,8 @@ impl Pass<'_> {
             let free = gaps.iter().filter(|(gap, _)| *gap == start).map(|(_, node)| *node);
             let free: Vec<NodeId> = free.collect();
             let mut next = gaps.iter().map(|(gap, _)| *gap).filter(|gap| *gap > start).min().unwrap_or(Time::NEVER);
-            for nodes in free.windows(wanted as usize) {
+            // Beside jobs that were promised a number of nodes, some of these may have to be left.
+            for nodes in free.windows(wanted as usize).take(MAX_SETS) {
                 match self.beside_all(nodes, request, (start, chosen.latest), (&holds, &counted)) {
                     Some((at, Known::Exactly)) if at == start => {
                         let blocked = self.window_hole(nodes, request, from).and_then(|(_, blocked)| blocked);
@@ -400,6 +411,9 @@ impl Pass<'_> {
         holds
     }
 }
+
+/// The sets of free nodes that are tried for one start.
+const MAX_SETS: usize = 4;
 
 /// Finds the first time from `from` on at which no node is held for `wall`.
 fn first_gap<'h>(busy: impl Iterator<Item = &'h [(Time, Time)]> + Clone, wall: Span, from: Time) -> Time {

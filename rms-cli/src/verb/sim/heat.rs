@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use rms_sim::batch::heat::{Cell, HeatMap};
 
+use crate::svg::escape;
+
 /// Returns rows of shades, the largest jobs on top. The shade shows the mean wait, in powers of ten.
 pub(super) fn blocks(map: &HeatMap) -> String {
     let mut text = String::from("mean wait by size (nodes, downwards smaller) and time of submit (to the right)\n");
@@ -77,10 +79,6 @@ pub(super) fn svg(map: &HeatMap, title: &str) -> String {
         let _ = writeln!(text, "<text x=\"{}\" y=\"{}\">{words}</text>", x + 16, y + 10);
     }
     text + "</svg>\n"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 const LEFT: usize = 60;

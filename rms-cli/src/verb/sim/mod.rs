@@ -14,6 +14,7 @@ mod progress;
 mod replay;
 mod schedule;
 mod sd;
+mod sd_figures;
 mod shares;
 mod side_by_side;
 mod swf;

@@ -1,7 +1,8 @@
 //! `rms sim sd`: compares static backfill with slowdown-driven sharing of nodes (004) on a trace or on jobs of Cirne's
 //! model.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use experiments::sd::{Category, Day, Measured, Paper, Printed, RUN_TIMES, SIZES, Study, Variant, categories, days};
@@ -13,6 +14,7 @@ use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
 
 use super::cost::Cost;
+use super::sd_figures::{self, Bar, Heat};
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
 use crate::context::Context;
@@ -109,6 +111,10 @@ pub struct Args {
     /// Show for each day the slowdowns of the jobs submitted on it, and the guests that began on it, as Figure 7
     #[arg(long)]
     daily: bool,
+    /// Draw the figures into this directory: ratios.svg, and with --heat and --daily a heat-RUN.svg and days-RUN.svg for
+    /// each run
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -187,7 +193,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let rows = ran.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let paper = args.paper.map(Paper::from);
     let peak_rss_mib = Cost::now().peak_rss_mib;
-    context.output.show(&SdAnswer { title, base, n_dropped, rows, paper, peak_rss_mib })?;
+    let answer = SdAnswer { title, base, n_dropped, rows, paper, peak_rss_mib };
+    if let Some(dir) = &args.svg {
+        answer.draw(dir).map_err(|error| Failure::new("file", format!("{}: {error}", dir.display())))?;
+    }
+    context.output.show(&answer)?;
     Ok(Exit::OK)
 }
 
@@ -355,12 +365,33 @@ fn name(candidate: &Candidate) -> String {
 
 const OVERSUBSCRIBED: &str = "oversubscribed";
 
+/// The figures of each category of jobs: static backfill over sharing (004, Figures 4 to 6).
+const RATIOS: [(&str, Ratios); 3] = [
+    ("slowdown", |category| Some(category.slowdown)),
+    ("run time", |category| Some(category.run_time)),
+    ("wait", |category| category.wait),
+];
+
+/// Returns the categories by size, as `≤16`.
+fn sizes() -> Vec<String> {
+    SIZES.iter().map(|size| format!("≤{size}")).chain(["more".to_owned()]).collect()
+}
+
+/// Returns the categories by run time, as `≤4h`.
+fn spans() -> Vec<String> {
+    let of = |seconds: i64| if seconds < 3600 { format!("{}m", seconds / 60) } else { format!("{}h", seconds / 3600) };
+    RUN_TIMES.iter().map(|run| format!("≤{}", of(*run))).chain(["more".to_owned()]).collect()
+}
+
+fn ratio(ours: f64, base: f64) -> f64 {
+    if base > 0.0 { ours / base } else { 1.0 }
+}
+
 impl SdAnswer {
     /// Returns the values relative to static backfill, with the paper's values in brackets.
     fn cells(&self, row: &Row) -> Vec<String> {
         let (ours, base) = (&row.measured, &self.base.figures);
         let printed = row.candidate.printed(self.paper).unwrap_or_default();
-        let ratio = |ours: f64, base: f64| if base > 0.0 { ours / base } else { 1.0 };
         let beside = |text: String, printed: Option<f64>| match printed {
             Some(printed) => format!("{text} ({printed})"),
             None => text,
@@ -402,22 +433,51 @@ impl SdAnswer {
         ]
     }
 
+    /// Writes the figures as pictures.
+    fn draw(&self, dir: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(dir)?;
+        let bar = |row: &Row| {
+            let (ours, base) = (&row.measured.figures, &self.base.figures);
+            let printed = row.candidate.printed(self.paper).unwrap_or_default();
+            let values = vec![
+                (ratio(ours.makespan_s, base.makespan_s), printed.makespan),
+                (ratio(ours.mean_response_s, base.mean_response_s), printed.response),
+                (ratio(ours.mean_slowdown, base.mean_slowdown), printed.slowdown),
+            ];
+            Bar { name: name(&row.candidate), values }
+        };
+        let bars: Vec<Bar> = self.rows.iter().map(bar).collect();
+        let ratios = sd_figures::bars(&self.title, &["makespan", "response time", "slowdown"], &bars);
+        fs::write(dir.join("ratios.svg"), ratios)?;
+        for row in &self.rows {
+            let run = name(&row.candidate);
+            let title = format!("{}: {run}", self.title);
+            let file = |what: &str| dir.join(format!("{what}-{}.svg", run.replace([' ', '/'], "-")));
+            if !row.categories.is_empty() {
+                let map = |(figure, value): (&str, Ratios)| Heat {
+                    title: figure.to_owned(),
+                    cells: (row.categories.iter())
+                        .map(|cells| cells.iter().map(|cell| cell.as_ref().and_then(value)).collect())
+                        .collect(),
+                };
+                let maps = RATIOS.map(map);
+                fs::write(file("heat"), sd_figures::heat(&title, &sizes(), &spans(), &maps))?;
+            }
+            if !row.days.is_empty() {
+                let days = row.days.iter().map(|day| (day.static_slowdown, day.slowdown, day.guests));
+                fs::write(file("days"), sd_figures::daily(&title, &days.collect::<Vec<_>>()))?;
+            }
+        }
+        Ok(())
+    }
+
     fn heat(row: &Row) -> String {
-        let of =
-            |seconds: i64| if seconds < 3600 { format!("{}m", seconds / 60) } else { format!("{}h", seconds / 3600) };
-        let columns: Vec<String> = RUN_TIMES.iter().map(|run| format!(">≤{}", of(*run))).collect();
         let mut text = String::new();
-        let figures: [(&str, Ratios); 3] = [
-            ("slowdown", |category| Some(category.slowdown)),
-            ("run time", |category| Some(category.run_time)),
-            ("wait", |category| category.wait),
-        ];
-        for (figure, value) in figures {
+        for (figure, value) in RATIOS {
             let mut names = vec!["nodes".to_owned()];
-            names.extend(columns.iter().cloned().chain([">more".to_owned()]));
+            names.extend(spans().iter().map(|span| format!(">{span}")));
             let mut table = Table::new(&names);
-            for (row_idx, cells) in row.categories.iter().enumerate() {
-                let size = SIZES.get(row_idx).map_or_else(|| "more".to_owned(), |size| format!("≤{size}"));
+            for (size, cells) in sizes().into_iter().zip(&row.categories) {
                 let cell = |cell: &Option<Category>| match cell {
                     Some(category) => value(category).map_or("no wait".to_owned(), |value| format!("{value:.2}")),
                     None => String::new(),
