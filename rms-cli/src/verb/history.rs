@@ -184,6 +184,7 @@ impl Show for HistoryAnswer {
             "where",
         ];
         columns.extend(Labels::default().marks().map(|mark| mark.key));
+        columns.extend(["cores", "memory_mib", "devices", "core_seconds"]);
         let mut table = Table::new(&columns);
         let time = |time: Option<Time>| time.and_then(stamp::iso).unwrap_or_default();
         for record in &self.records {
@@ -205,6 +206,7 @@ impl Show for HistoryAnswer {
                 hostlist::fold(&record.nodes),
             ];
             row.extend(record.labels.marks().map(|mark| mark.text.to_owned()));
+            row.extend(granted(record));
             table.row(row);
         }
         Some(table)
@@ -232,6 +234,17 @@ fn sizes(record: &JobRecord) -> String {
         (Some(held), Some(_)) => held.to_string(),
         (None, _) | (_, None) => record.request.n_nodes().to_string(),
     }
+}
+
+/// Returns the cores, memory and devices that the job had, and its core time in seconds; nothing if that is unknown.
+fn granted(record: &JobRecord) -> [String; 4] {
+    let Some(granted) = &record.granted else { return Default::default() };
+    [
+        granted.cores.to_string(),
+        granted.memory.0.to_string(),
+        granted.devices.to_string(),
+        job_json::secs(granted.core_time).to_string(),
+    ]
 }
 
 /// Returns `code:signal`.

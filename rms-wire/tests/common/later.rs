@@ -16,8 +16,8 @@ use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, Process
 use rms_api::{Answer, Call, Query};
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId,
-    JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span,
+    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Granted, Indices, Inventory,
+    JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span,
     Speedup, Time, Work,
 };
 use rms_wire::ClientRequest;
@@ -304,7 +304,19 @@ pub fn answers() -> Vec<Answer> {
         masks(),
         Answer::Detail { now, planned: now, jobs: vec![JobDetail { line: unlent, ..first }] },
         Answer::Detail { now, planned: now, jobs: later },
+        Answer::History(vec![JobRecord { granted: Some(granted()), ..domain::record(0) }]),
     ]
+}
+
+fn granted() -> Granted {
+    Granted {
+        cores: 24,
+        whole_nodes: 1,
+        memory: Mebibytes(65_536),
+        devices: devices("gpu:a100:4"),
+        licences: [(ClusterId(1), devices("matlab:2"))].into(),
+        core_time: 86_400_000,
+    }
 }
 
 pub fn report() -> NodeReport {
