@@ -87,7 +87,8 @@ pub enum Refusal {
     )]
     TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
     #[error(
-        "{cpus} CPUs were asked for, but a job may have {most} on cluster {cluster} (max_cpus): ask for fewer tasks or fewer CPUs (-c), or an admin for a higher limit"
+        "the job would have {}, but a job may have {most} on cluster {cluster} (max_cpus; nodes that are not shared count with all their CPUs): ask for fewer tasks, CPUs (-c) or nodes, or an admin for a higher limit",
+        many(u32::try_from(*cpus).unwrap_or(u32::MAX), "CPU")
     )]
     CpuLimit { cpus: u64, most: u32, cluster: String },
     #[error("no node has a device '{name}'; known devices: {known}")]
