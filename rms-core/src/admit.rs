@@ -99,7 +99,7 @@ pub(crate) fn sizes(
             let tasks = stages::tasks_of_stages(evolving, tasks)?;
             Ok((tasks, sizes(tasks, &[]).options_of_stages(evolving)?))
         }
-        (Some(_), None) => Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
+        (Some(_), None) => Err(Refusal::Malformed("a profile sets nodes and wall time: leave out -N, -t and --shapes")),
         (None, Some(limits)) => {
             malleable::check(limits, &submission.execution.work)?;
             let shapes = malleable::shapes(limits, &submission.shapes)?;
