@@ -198,6 +198,11 @@ pub fn cluster_view(view: &ClusterView) -> Value {
         "ghosts": profile(&view.ghosts),
         "planned": profile(&view.planned),
         "offered": profile(&view.offered),
+        "cores": view.cores.as_ref().map(|cores| json!({
+            "capacity": cores.capacity,
+            "taken": profile(&cores.taken),
+            "planned": profile(&cores.planned),
+        })),
     })
 }
 

@@ -610,6 +610,7 @@ fn occupation() -> ViewAnswer {
         planned,
         offered: if id == 1 { offered.clone() } else { Profile::new() },
         choosable: None,
+        cores: None,
     };
     let clusters = vec![
         cluster(1, "a", profile(&[(-10, 50, 2)]), profile(&[(-1, 1, 1)]), profile(&[(50, 80, 4), (10, 40, 1)])),

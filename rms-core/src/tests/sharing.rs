@@ -452,3 +452,24 @@ fn the_record_of_a_job_has_what_it_was_granted() {
     assert_eq!(granted(whole), Some(of_whole));
     assert_eq!(granted(waits), None);
 }
+
+/// Nodes of which a job has some cores are not full.
+#[test]
+fn the_view_of_a_shared_cluster_counts_cores() {
+    let mut world = shared(&[(8, 0); 4]);
+    let runs = Ask { nodes: 4, cores: 5, wall_millis: 60_000, ..Ask::default() };
+    world.asks(runs);
+    let waits = world.asks(Ask { nodes: 2, cores: 4, ..runs });
+    let mut cores = |job| match world.ask(Call::Query(Query::View { job })) {
+        Answer::View(mut view) => (view.now, view.clusters.remove(0)),
+        other => panic!("no view: {other:?}"),
+    };
+    let (now, view) = cores(None);
+    let seen = view.cores.expect("it is shared by cores");
+    let end = now + Span::from_secs(60);
+    assert_eq!((seen.capacity, seen.taken.at(now), seen.taken.at(end)), (32, 20, 0));
+    assert_eq!((seen.planned.at(now), seen.planned.at(end)), (0, 8));
+    assert_eq!((view.started.at(now), view.planned.at(end)), (4, 2), "the profiles of nodes stay");
+    let seen = cores(Some(waits)).1.cores.expect("it is shared by cores");
+    assert_eq!((seen.taken.at(now), seen.planned.at(end)), (20, 0), "as it is before this job");
+}
