@@ -60,6 +60,9 @@ pub struct Args {
     /// Show at most this many; 0 for all [default: 20, in every form of the output]
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
+    /// Skip this many first
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    offset: u64,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -76,14 +79,18 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         clusters: args.clusters,
         sort: args.sort,
         limit: asked(args.limit),
-        offset: 0,
+        offset: args.offset,
     };
     let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
     let mut records = records?;
     let has_more = cut(args.limit, &mut records);
     context.output.show(&HistoryAnswer { records, clusters: clusters? })?;
     if has_more {
-        output::warn(&format!("rms: only the first {DEFAULT_LIMIT} are listed: --limit 0 lists all"));
+        let next = args.offset + u64::from(DEFAULT_LIMIT);
+        output::warn(&format!(
+            "rms: only {} are listed: --limit 0 lists all, --offset {next} the next ones",
+            which(args.offset)
+        ));
     }
     Ok(Exit::OK)
 }
@@ -100,6 +107,14 @@ fn cut<T>(limit: Option<u32>, records: &mut Vec<T>) -> bool {
         records.truncate(DEFAULT_LIMIT as usize);
     }
     has_more
+}
+
+/// Returns which records are listed by default.
+fn which(offset: u64) -> String {
+    match offset {
+        0 => format!("the first {DEFAULT_LIMIT}"),
+        n_skipped => format!("{DEFAULT_LIMIT} after the first {n_skipped}"),
+    }
 }
 
 const DEFAULT_LIMIT: u32 = 20;
