@@ -371,7 +371,7 @@ pub struct NodeLine {
     pub cluster: String,
     pub state: NodeState,
     pub reason: Option<String>,
-    /// The time since which it is in this state.
+    /// When its agent connected, or the node was drained, set down, away or lost, whichever its state says.
     pub since: Time,
     pub inventory: Inventory,
     /// The part that no job has, if jobs share nodes.
@@ -449,6 +449,20 @@ pub struct ClusterView {
     /// In the view of a job with an external launcher: the number of nodes that it may choose from, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choosable: Option<u32>,
+    /// The same in cores, where jobs share nodes. The profiles above count a node as held if a job has any of its cores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<CoresView>,
+}
+
+/// The occupation of a cluster that is shared by cores: its profiles count cores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoresView {
+    /// The cores of usable nodes.
+    pub capacity: u32,
+    /// Cores that started jobs and ghosts have, or that are held for negotiations.
+    pub taken: Profile,
+    /// Those of waiting jobs, placed at their estimates.
+    pub planned: Profile,
 }
 
 /// Sizes and counters of the core.

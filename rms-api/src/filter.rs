@@ -61,6 +61,9 @@ pub struct NodeFilter {
     /// The number of nodes to skip.
     #[serde(default)]
     pub offset: u64,
+    /// Nodes that connected, or were drained, set down or lost, at this time or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
 }
 
 /// The columns by which jobs of the system can be sorted.

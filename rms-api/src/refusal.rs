@@ -21,7 +21,7 @@ pub enum Refusal {
     NoJobs,
     #[error("job {job} belongs to {owner}; only {owner} or an admin may do this")]
     NotYourJob { job: JobId, owner: String },
-    #[error("only launchers of {owner} may speak for job {job}; an admin may cancel it ('rms cancel {job}')")]
+    #[error("only launchers of {owner} may control job {job}; an admin may cancel it ('rms cancel {job}')")]
     NotYourApplication { job: JobId, owner: String },
     #[error("job {job} is {state}: {hint}")]
     WrongState { job: JobId, state: &'static str, hint: &'static str },
@@ -87,7 +87,8 @@ pub enum Refusal {
     )]
     TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
     #[error(
-        "{cpus} CPUs were asked for, but a job may have {most} on cluster {cluster} (max_cpus): ask for fewer tasks or fewer CPUs (-c), or an admin for a higher limit"
+        "the job would have {}, but a job may have {most} on cluster {cluster} (max_cpus; nodes that are not shared count with all their CPUs): ask for fewer tasks, CPUs (-c) or nodes, or an admin for a higher limit",
+        many(u32::try_from(*cpus).unwrap_or(u32::MAX), "CPU")
     )]
     CpuLimit { cpus: u64, most: u32, cluster: String },
     #[error("no node has a device '{name}'; known devices: {known}")]
@@ -230,7 +231,7 @@ pub enum Refusal {
         "with a profile, tasks are counted on each node: {n_tasks} do not divide by the {first} nodes of its first stage"
     )]
     TasksOfStages { n_tasks: u32, first: u32 },
-    #[error("only {expected} speaks here, not {actual}")]
+    #[error("this message is accepted from role {expected} only, not from {actual}")]
     WrongRole { expected: Role, actual: Role },
     #[error("job {0} was submitted with its work: no launcher serves it")]
     NoLauncher(JobId),

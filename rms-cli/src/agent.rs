@@ -79,12 +79,9 @@ impl FromAgent {
     /// The agent sends an invalid frame.
     pub async fn next(&mut self) -> Result<Option<Frame<CommandEnd>>, Failure> {
         let foreign = |error: FrameError| {
-            Failure::new(
-                "foreign_agent",
-                format!("the agent of this node says what this program does not know: {error}"),
-            )
-            .hint("'rms' and 'node-agent' are of different versions: install the same ones on this node")
-            .exit(Exit::SYSTEM)
+            Failure::new("foreign_agent", format!("cannot read an answer of the agent of this node: {error}"))
+                .hint("'rms' and 'node-agent' are of different versions: install the same ones on this node")
+                .exit(Exit::SYSTEM)
         };
         loop {
             if let Some(frame) = self.decoder.take::<CommandEnd>().map_err(foreign)? {

@@ -86,7 +86,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             nodes(neighbours.len() as u32),
             hostlist::fold(neighbours),
             stamp::clock(*until, now),
-            blockers(by, open, now)
+            blockers(by, false, open, now)
         ),
         Reason::Blocked {
             cluster,
@@ -123,7 +123,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             format!(
                 "it needs {} of cluster {cluster}, but {when} {free}{unusable}{}{}",
                 nodes(*wanted),
-                blockers(by, open, now),
+                blockers(by, short.is_some(), open, now),
                 lenders.as_ref().map(|lenders| no_lender(lenders, *wanted)).unwrap_or_default()
             )
         }
@@ -205,13 +205,13 @@ fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
-/// Returns which jobs have the nodes, and for how long; of many, the first few.
-fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
+/// Returns which jobs have the nodes, or parts of them if nodes are shared, and for how long; of many, the first few.
+fn blockers(by: &[Blocker], are_shared: bool, open: &[NegotiationLine], now: Time) -> String {
     if by.is_empty() {
         return String::new();
     }
     let mut names: Vec<String> =
-        by.iter().take(MAX_BLOCKERS).map(|blocker| self::blocker(blocker, open, now)).collect();
+        by.iter().take(MAX_BLOCKERS).map(|blocker| self::blocker(blocker, are_shared, open, now)).collect();
     let n_more = by.len() - names.len();
     if n_more > 0 {
         names.push(format!("and {n_more} more"));
@@ -219,30 +219,31 @@ fn blockers(by: &[Blocker], open: &[NegotiationLine], now: Time) -> String {
     format!(": {}", names.join(", "))
 }
 
-fn blocker(blocker: &Blocker, open: &[NegotiationLine], now: Time) -> String {
-    let Blocker { job, state, nodes, from, until, is_offer, is_promised } = blocker;
+fn blocker(blocker: &Blocker, are_shared: bool, open: &[NegotiationLine], now: Time) -> String {
+    let Blocker { job, state, nodes: n_nodes, from, until, is_offer, is_promised } = blocker;
     let until = if *until <= now { String::new() } else { format!(" until {}", stamp::short(*until, now)) };
+    // A job has some cores of a shared node, which leaves others.
+    let (what, has) = match are_shared {
+        true => (format!("cores of {}", nodes(*n_nodes)), "has"),
+        false => (n_nodes.to_string(), "holds"),
+    };
+    let are = if *n_nodes == 1 && !are_shared { "is" } else { "are" };
     if *is_offer {
         let standing = open.iter().find(|line| line.job == *job && !line.held.is_empty());
-        let is = if *nodes == 1 { "is" } else { "are" };
         return match standing {
-            Some(line) => format!("{nodes} {is} {}", offer(line, now)),
-            None => format!("{nodes} {is} kept for what is negotiated with job {job}"),
+            Some(line) => format!("{what} {are} {}", offer(line, now)),
+            None => format!("{what} {are} kept for what is negotiated with job {job}"),
         };
     }
     match state {
-        JobState::Ghost => {
-            format!("{nodes} {} kept free as a ghost of job {job}{until}", if *nodes == 1 { "is" } else { "are" })
-        }
-        JobState::Started => format!("job {job} holds {nodes}{until}"),
-        JobState::Ending => format!("job {job}, which is being ended, holds {nodes}{until}"),
+        JobState::Ghost => format!("{what} {are} kept free as a ghost of job {job}{until}"),
+        JobState::Started => format!("job {job} {has} {what}{until}"),
+        JobState::Ending => format!("job {job}, which is being ended, {has} {what}{until}"),
         JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting | JobState::Finished => {
             let from = if *from <= now { String::new() } else { format!(" from {}", stamp::short(*from, now)) };
             match is_promised {
-                true => {
-                    format!("{nodes} {} promised to job {job}{from}{until}", if *nodes == 1 { "is" } else { "are" })
-                }
-                false => format!("job {job} is planned before it on {nodes}{from}{until}"),
+                true => format!("{what} {are} promised to job {job}{from}{until}"),
+                false => format!("job {job} is planned before it on {what}{from}{until}"),
             }
         }
     }
@@ -290,7 +291,7 @@ pub fn detail(
                     let at_text = stamp::clock(at, now);
                     format!("By the present plan it starts on {size} at {at_text} ({}).", ahead(at, now))
                 }
-                None => "No start can be told yet.".to_owned(),
+                None => "There is no start estimate yet.".to_owned(),
             };
             let before = if line.run.0 > 0 { format!(" {}", returned(line.run, ended_before)) } else { String::new() };
             format!("{job} waits: {why}.{before} {estimate}{}", sizes::sentence(line, open, now))
@@ -440,6 +441,18 @@ mod tests {
             reason(&behind, &[], now),
             "the policy fcfs starts nobody before job 3, which stands in front of it and waits until 00:10:00 UTC"
         );
+    }
+
+    #[test]
+    fn where_nodes_are_shared_a_job_has_cores_of_them() {
+        let told = |blocker: Blocker| self::blocker(&blocker, true, &[], Time::from_secs(0));
+        assert_eq!(told(holds(15, JobState::Started, 4, 0, 600)), "job 15 has cores of 4 nodes until 00:10:00");
+        assert_eq!(
+            told(holds(5, JobState::Waiting, 1, 30, 600)),
+            "job 5 is planned before it on cores of 1 node from 00:00:30 until 00:10:00"
+        );
+        let ghost = told(holds(4, JobState::Ghost, 1, 0, 30));
+        assert_eq!(ghost, "cores of 1 node are kept free as a ghost of job 4 until 00:00:30");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState, LoanLine, SharingDetail};
 use rms_model::labels::Label;
-use rms_model::{JobRecord, Work};
+use rms_model::{Granted, JobRecord, Work};
 use serde_json::{Value, json};
 
 use crate::json;
@@ -78,7 +78,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "grants": detail.grants.iter().map(|(node, grant)| (node.clone(), json::grant(grant))).collect::<serde_json::Map<_, _>>(),
-        "licences": detail.licences.iter().map(|(cluster, licences)| (clusters.name(*cluster), json!(licences))).collect::<serde_json::Map<_, _>>(),
+        "licences": json::licences(&detail.licences, clusters),
         "sharing": detail.sharing.as_ref().map(sharing),
         "on_resize": sizes::on_resize_json(spec.malleable.as_ref()),
     });
@@ -90,7 +90,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
 }
 
 /// Converts core-milliseconds to core-seconds.
-fn secs(core_millis: u64) -> f64 {
+pub fn secs(core_millis: u64) -> f64 {
     core_millis as f64 / 1000.0
 }
 
@@ -119,6 +119,18 @@ fn sharing(detail: &SharingDetail) -> Value {
     })
 }
 
+fn granted(granted: &Granted, clusters: &ClusterNames) -> Value {
+    let Granted { cores, whole_nodes, memory, devices, licences, core_time } = granted;
+    json!({
+        "cores": cores,
+        "whole_nodes": whole_nodes,
+        "memory_mib": memory.0,
+        "devices": devices,
+        "licences": json::licences(licences, clusters),
+        "core_seconds": secs(*core_time),
+    })
+}
+
 pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
     let mut value = json!({
         "job": json::job_id(record.job),
@@ -140,6 +152,7 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "cpu_time_lent_s": record.loans.map(|loans| secs(loans.lent)),
         "cpu_time_borrowed_s": record.loans.map(|loans| secs(loans.borrowed)),
         "slowdown": slowdown(record),
+        "granted": record.granted.as_ref().map(|granted| self::granted(granted, clusters)),
     });
     add_labels(&mut value, record.labels.all());
     value

@@ -1,9 +1,13 @@
 //! The JSON forms of the server's answers; their fields are an interface and are only extended.
 
+use std::collections::BTreeMap;
+
 use rms_api::answer::{ClusterView, JobLine, JobState, NodeLine, NodeState, Reason, Status};
 use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
-use rms_model::{ClusterId, Grant, JobId, Outcome, Profile, Request, ResourceRequest, Sizes, Slice, Span, Time};
+use rms_model::{
+    ClusterId, Devices, Grant, JobId, Outcome, Profile, Request, ResourceRequest, Sizes, Slice, Span, Time,
+};
 use serde_json::{Map, Value, json};
 
 use crate::names::ClusterNames;
@@ -131,6 +135,10 @@ pub fn resources(asked: &ResourceRequest) -> Value {
 }
 
 /// Returns what a job has of a node that it shares.
+pub fn licences(licences: &BTreeMap<ClusterId, Devices>, clusters: &ClusterNames) -> Value {
+    licences.iter().map(|(cluster, licences)| (clusters.name(*cluster), json!(licences))).collect()
+}
+
 pub fn grant(grant: &Grant) -> Value {
     let devices = grant.devices.iter().map(|(name, indices)| (name.clone(), indices.to_string().into()));
     json!({
@@ -190,6 +198,11 @@ pub fn cluster_view(view: &ClusterView) -> Value {
         "ghosts": profile(&view.ghosts),
         "planned": profile(&view.planned),
         "offered": profile(&view.offered),
+        "cores": view.cores.as_ref().map(|cores| json!({
+            "capacity": cores.capacity,
+            "taken": profile(&cores.taken),
+            "planned": profile(&cores.planned),
+        })),
     })
 }
 

@@ -36,14 +36,17 @@ pub struct JobFlags {
     /// Show at most this many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub limit: u32,
+    /// Skip this many first
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    pub offset: u64,
 }
 
 impl JobFlags {
     /// Returns whether any flag is given.
     pub fn is_given(&self) -> bool {
-        let JobFlags { user, me, state, name, clusters, since, sort, limit } = self;
+        let JobFlags { user, me, state, name, clusters, since, sort, limit, offset } = self;
         let lists = [user.is_empty(), name.is_empty(), clusters.is_empty(), state.is_empty(), sort.is_empty()];
-        lists.contains(&false) || *me || since.is_some() || *limit > 0
+        lists.contains(&false) || *me || since.is_some() || *limit > 0 || *offset > 0
     }
 
     /// Returns the filter in the server's form.
@@ -60,7 +63,7 @@ impl JobFlags {
             since: time("since", self.since.as_deref())?,
             sort: self.sort.clone(),
             limit: self.limit,
-            offset: 0,
+            offset: self.offset,
         })
     }
 }

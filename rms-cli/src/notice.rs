@@ -82,7 +82,7 @@ fn sentence(job: JobId, line: &JobLine, now: Time) -> String {
             format!("until about {} (in {})", stamp::clock(at, now), stamp::brief(at.since(now)))
         }
         Some(_) => "for a moment".to_owned(),
-        None => "and no start can be told yet".to_owned(),
+        None => "with no start estimate yet".to_owned(),
     };
     let why = line.reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, &[], now)));
     format!("rms: job {job} waits {until}{}", why.unwrap_or_default())

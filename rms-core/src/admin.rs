@@ -216,7 +216,7 @@ fn largest_memory(state: &State, cluster: Option<&str>) -> Option<Mebibytes> {
 fn check_reason(reason: &str) -> Result<(), Refusal> {
     too_large("a reason", reason.len(), MAX_REASON)?;
     if reason.trim().is_empty() {
-        return Err(Refusal::Malformed("a reason says something: write why with --reason"));
+        return Err(Refusal::Malformed("the reason is empty: state it with --reason"));
     }
     let is_plain = !reason.chars().any(char::is_control);
     if is_plain { Ok(()) } else { Err(Refusal::Malformed("a reason has no control characters")) }

@@ -99,7 +99,7 @@ pub(crate) fn sizes(
             let tasks = stages::tasks_of_stages(evolving, tasks)?;
             Ok((tasks, sizes(tasks, &[]).options_of_stages(evolving)?))
         }
-        (Some(_), None) => Err(Refusal::Malformed("a profile says nodes and times: it stands in place of sizes")),
+        (Some(_), None) => Err(Refusal::Malformed("a profile sets nodes and wall time: leave out -N, -t and --shapes")),
         (None, Some(limits)) => {
             malleable::check(limits, &submission.execution.work)?;
             let shapes = malleable::shapes(limits, &submission.shapes)?;
@@ -322,17 +322,40 @@ impl Sizes<'_> {
         }
     }
 
-    /// Checks that the job requests no more CPUs than a job may on this cluster.
+    /// Checks that the job would have no more CPUs than a job may on this cluster.
     fn check_limit(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
         let name = &self.state.clusters()[&cluster];
         let Some(most) = self.state.settings().max_cpus_of(name) else { return Ok(()) };
         // Exact for a job on one cluster; its part for a job on several.
         let n_tasks = u64::from(self.tasks.total(n_nodes)) * u64::from(wanted) / u64::from(n_nodes.max(1));
-        let cpus = n_tasks.saturating_mul(self.submission.cpus_per_task.max(1).into());
+        let of_tasks = n_tasks.saturating_mul(self.submission.cpus_per_task.max(1).into());
+        let cpus = match self.shares_nodes(cluster) {
+            true => of_tasks,
+            false => of_tasks.max(self.least_cpus_of(cluster, wanted, n_nodes)),
+        };
         match cpus > most.into() {
             true => Err(Refusal::CpuLimit { cpus, most, cluster: name.clone() }),
             false => Ok(()),
         }
+    }
+
+    /// Returns the CPUs of the `wanted` smallest nodes that meet the needs; which nodes it gets is not known yet.
+    fn least_cpus_of(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> u64 {
+        let asked = self.asked();
+        let needs = asked.on_each_of(n_nodes);
+        let kinds = self.state.kinds_allowed(cluster, asked.constraint).into_iter();
+        let mut kinds: Vec<(u32, u32)> = kinds
+            .filter(|(inventory, _)| needs.are_met_by(inventory))
+            .map(|(inventory, n_alike)| (inventory.cpus, n_alike))
+            .collect();
+        kinds.sort_unstable();
+        let mut left = wanted;
+        let cpus = kinds.into_iter().map(|(cpus, n_alike)| {
+            let n_taken = n_alike.min(left);
+            left -= n_taken;
+            u64::from(cpus) * u64::from(n_taken)
+        });
+        cpus.sum()
     }
 
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_api::answer::{
-    Answer, ClusterView, CoresLine, JobDetail, JobLine, JobState, LoanLine, NodeLine, NodeState, SharingDetail, Status,
-    ViewAnswer,
+    Answer, ClusterView, CoresLine, CoresView, JobDetail, JobLine, JobState, LoanLine, NodeLine, NodeState,
+    SharingDetail, Status, ViewAnswer,
 };
 use rms_api::call::{Query, Select};
 use rms_api::filter::JobFilter;
@@ -335,6 +335,13 @@ fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
             true => base,
             false => Profile::from_blocks(started),
         };
+        let cores = state.is_shared(*cluster).then(|| {
+            let taken = plan.base_cores.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
+            let mut planned = plan.last_cores.get(cluster).cloned().unwrap_or_default().cut_before(plan.now);
+            planned.subtract(&taken);
+            let usable = state.nodes().values().filter(|node| node.cluster == *cluster && node.is_usable());
+            CoresView { capacity: usable.map(|node| node.inventory.cores).sum(), taken, planned }
+        });
         ClusterView {
             cluster: *cluster,
             name: name.clone(),
@@ -345,6 +352,7 @@ fn layers(state: &State, plan: &Plan) -> Vec<ClusterView> {
             planned,
             offered: Profile::from_blocks(offered).cut_before(plan.now),
             choosable: None,
+            cores,
         }
     };
     state.clusters().iter().map(layer).collect()

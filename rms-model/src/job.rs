@@ -1,7 +1,7 @@
 //! The description of a job by its user, and how it ended.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::devices::Devices;
 use crate::evolution::Evolution;
 use crate::evolving::Evolving;
 use crate::execution::{Execution, Work};
-use crate::id::{JobId, Run};
+use crate::id::{ClusterId, JobId, Run};
 use crate::labels::Labels;
 use crate::malleable::Malleable;
 use crate::request::Request;
@@ -361,6 +361,29 @@ pub struct JobRecord {
     /// Absent if the job never shared CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loans: Option<CpuLoans>,
+    /// Absent if it never started, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Granted>,
+}
+
+/// What a job had when it ended, over all its nodes, and how long it had cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Granted {
+    /// Of a node that it had alone, all of them.
+    pub cores: u32,
+    /// The nodes that it had alone.
+    pub whole_nodes: u32,
+    /// 0 if it asked for none of the nodes that it shared.
+    pub memory: Mebibytes,
+    #[serde(skip_serializing_if = "Devices::is_empty")]
+    pub devices: Devices,
+    /// By cluster.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub licences: BTreeMap<ClusterId, Devices>,
+    /// Core-milliseconds, without those that it lent. If its nodes changed, each had as many cores as those at its end on
+    /// average.
+    pub core_time: u64,
 }
 
 impl JobRecord {
@@ -383,6 +406,7 @@ impl JobRecord {
             usage: Usage::default(),
             evolution: None,
             loans: None,
+            granted: None,
         }
     }
 }

@@ -179,7 +179,7 @@ fn make(
     init(&deployment)?;
     let Deployment { dir, name, reached, admin, .. } = &deployment;
     println!("made deployment {name} in {}", dir.root().display());
-    println!("others reach it at {reached} (advertise in the configuration says otherwise)");
+    println!("nodes and users connect to {reached} (set advertise in the configuration to change this)");
     println!("{admin} is its admin: rms --dir {}", dir.admin().display());
     Ok(())
 }

@@ -31,14 +31,14 @@ fn problem(setup: &Setup, shares: &Shares) -> Option<String> {
     if !setup.missing_enforcement.is_empty() {
         let what = setup.missing_enforcement.join(" and ");
         return Some(format!(
-            "its kernel does not enforce {what}, which must_enforce in agent.toml demands; its log says why: mend that, or \
+            "its kernel does not enforce {what}, which must_enforce in agent.toml demands; its log says why: repair that, or \
              demand less, and restart the agent"
         ));
     }
     if let Some(job) = job_exceeding_node(setup, shares) {
         return Some(format!(
             "job {job} began when this node had more cores, memory or devices, or numbered them otherwise; when such jobs have \
-             ended it resumes by itself with what it has now: mend it, or wait for them"
+             ended it resumes by itself with what it has now: restore the former hardware or configuration, or wait for these jobs"
         ));
     }
     if setup.announce() {

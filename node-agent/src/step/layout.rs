@@ -25,8 +25,9 @@ pub enum LayoutError {
     #[error("the step asks for {wanted} nodes, but {there} of job {job} can be used: {nodes}")]
     TooFewNodes { wanted: u32, there: u32, job: u64, nodes: String },
     #[error(
-        "{n_tasks} tasks of {cpus} {} need more than the {room} that these nodes have room for: {nodes}{}; --overcommit starts them all the same",
-        if *cpus == 1 { "CPU" } else { "CPUs" },
+        "no room for {} of {}: {nodes} can take {room} of them{}; --overcommit starts them all the same",
+        many(*n_tasks, "task"),
+        many(*cpus, "CPU"),
         missing(*.n_missing)
     )]
     TooManyTasks { n_tasks: u32, cpus: u32, room: u32, nodes: String, n_missing: u32 },
@@ -35,6 +36,10 @@ pub enum LayoutError {
     /// Other steps use the CPUs.
     #[error("other steps of the job have the CPUs")]
     Busy,
+}
+
+fn many(count: u32, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn missing(n_cpus: u32) -> String {
@@ -265,7 +270,7 @@ mod tests {
             assert!(told.contains(expected), "{told}");
         };
         check(|step| step.nodes = Some((4, 4)), "asks for 4 nodes, but 3 of job 1 can be used: n[1-3]");
-        check(|step| step.tasks = Some(13), "13 tasks of 1 CPU need more than the 12");
+        check(|step| step.tasks = Some(13), "no room for 13 tasks of 1 CPU: n[1-2] can take 12 of them");
         check(|step| step.cpus_per_task = Some(5), "room");
         check(|step| step.named = vec!["n9".to_owned()], "n9 is not a node of job 1");
         check(|step| step.first_node = 3, "0 of job 1");
@@ -290,11 +295,7 @@ mod tests {
         check(16, 1, "n1:8 n2:8");
         check(2, 8, "n1:1 n2:1");
         let missing = "; of the CPUs that the job asked for there, 4 are lent or missing now";
-        check(
-            5,
-            4,
-            &format!("5 tasks of 4 CPUs need more than the 4 that these nodes have room for: n[1-2]{missing};"),
-        );
+        check(5, 4, &format!("no room for 5 tasks of 4 CPUs: n[1-2] can take 4 of them{missing};"));
         assert!(!laid_out(&three(), &asking(|step| step.tasks = Some(13))).contains("lent"));
     }
 
@@ -305,7 +306,10 @@ mod tests {
         assert_eq!(laid_out(&lender, &asking(|step| step.tasks = Some(16))), "n1:16");
         assert_eq!(laid_out(&lender, &asking(|step| (step.tasks, step.cpus_per_task) = (Some(8), Some(2)))), "n1:8");
         let refused = laid_out(&lender, &asking(|step| step.tasks = Some(17)));
-        assert!(refused.contains("the 16 that") && refused.contains(", 8 are lent or missing now"), "{refused}");
+        assert!(
+            refused.contains("can take 16 of them") && refused.contains(", 8 are lent or missing now"),
+            "{refused}"
+        );
         let taken = BTreeMap::from([("n1".to_owned(), 8)]);
         let beside = asking(|step| (step.tasks, step.exclusive) = (Some(8), true));
         assert_eq!(told(lay_out(&lender, &beside, &taken)), "n1:8");

@@ -18,9 +18,9 @@ use rms_api::subscription::AdaptationDelays;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Execution, Generation, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable, Mebibytes,
-    OnResize, Outcome, Owner, Profile, Request, ResourceRequest, Role, Run, Sizes, Span, Speedup, Stdio, TaskCount,
-    Time, Usage, Work,
+    ClusterId, Execution, Generation, Granted, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable,
+    Mebibytes, OnResize, Outcome, Owner, Profile, Request, ResourceRequest, Role, Run, Sizes, Span, Speedup, Stdio,
+    TaskCount, Time, Usage, Work,
 };
 
 use super::{
@@ -142,6 +142,7 @@ fn the_history() {
         nodes: Vec::new(),
         outcome: Outcome::Cancelled { by: "root".into() },
         usage: Usage::default(),
+        granted: None,
         ..record()
     };
     let answer = history::HistoryAnswer { records: vec![never, record()], clusters: clusters() };
@@ -573,6 +574,13 @@ fn record() -> JobRecord {
         nodes: vec!["b1".into()],
         outcome: Outcome::Failed { code: 3 },
         usage: Usage { cpu: Span::from_secs(590), peak_memory_kib: 20_480 },
+        granted: Some(Granted {
+            cores: 4,
+            memory: Mebibytes(2048),
+            devices: "gpu:a100:1".parse().expect("one"),
+            core_time: 2_400_000,
+            ..Granted::default()
+        }),
         ..JobRecord::of(
             JobId(1),
             Owner("ada".into()),
@@ -602,6 +610,7 @@ fn occupation() -> ViewAnswer {
         planned,
         offered: if id == 1 { offered.clone() } else { Profile::new() },
         choosable: None,
+        cores: None,
     };
     let clusters = vec![
         cluster(1, "a", profile(&[(-10, 50, 2)]), profile(&[(-1, 1, 1)]), profile(&[(50, 80, 4), (10, 40, 1)])),

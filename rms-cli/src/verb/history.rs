@@ -60,6 +60,9 @@ pub struct Args {
     /// Show at most this many; 0 for all [default: 20, in every form of the output]
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
+    /// Skip this many first
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    offset: u64,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
@@ -76,14 +79,18 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         clusters: args.clusters,
         sort: args.sort,
         limit: asked(args.limit),
-        offset: 0,
+        offset: args.offset,
     };
     let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
     let mut records = records?;
     let has_more = cut(args.limit, &mut records);
     context.output.show(&HistoryAnswer { records, clusters: clusters? })?;
     if has_more {
-        output::warn(&format!("rms: only the first {DEFAULT_LIMIT} are listed: --limit 0 lists all"));
+        let next = args.offset + u64::from(DEFAULT_LIMIT);
+        output::warn(&format!(
+            "rms: only {} are listed: --limit 0 lists all, --offset {next} the next ones",
+            which(args.offset)
+        ));
     }
     Ok(Exit::OK)
 }
@@ -100,6 +107,14 @@ fn cut<T>(limit: Option<u32>, records: &mut Vec<T>) -> bool {
         records.truncate(DEFAULT_LIMIT as usize);
     }
     has_more
+}
+
+/// Returns which records are listed by default.
+fn which(offset: u64) -> String {
+    match offset {
+        0 => format!("the first {DEFAULT_LIMIT}"),
+        n_skipped => format!("{DEFAULT_LIMIT} after the first {n_skipped}"),
+    }
 }
 
 const DEFAULT_LIMIT: u32 = 20;
@@ -184,6 +199,7 @@ impl Show for HistoryAnswer {
             "where",
         ];
         columns.extend(Labels::default().marks().map(|mark| mark.key));
+        columns.extend(["cores", "memory_mib", "devices", "core_seconds"]);
         let mut table = Table::new(&columns);
         let time = |time: Option<Time>| time.and_then(stamp::iso).unwrap_or_default();
         for record in &self.records {
@@ -205,6 +221,7 @@ impl Show for HistoryAnswer {
                 hostlist::fold(&record.nodes),
             ];
             row.extend(record.labels.marks().map(|mark| mark.text.to_owned()));
+            row.extend(granted(record));
             table.row(row);
         }
         Some(table)
@@ -232,6 +249,17 @@ fn sizes(record: &JobRecord) -> String {
         (Some(held), Some(_)) => held.to_string(),
         (None, _) | (_, None) => record.request.n_nodes().to_string(),
     }
+}
+
+/// Returns the cores, memory and devices that the job had, and its core time in seconds; nothing if that is unknown.
+fn granted(record: &JobRecord) -> [String; 4] {
+    let Some(granted) = &record.granted else { return Default::default() };
+    [
+        granted.cores.to_string(),
+        granted.memory.0.to_string(),
+        granted.devices.to_string(),
+        job_json::secs(granted.core_time).to_string(),
+    ]
 }
 
 /// Returns `code:signal`.

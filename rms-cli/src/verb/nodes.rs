@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::json;
-use crate::listing::{self, node_states, sorted};
+use crate::listing::{self, node_states, sorted, time};
 use crate::output::Show;
 use crate::stamp;
 use crate::table::{Table, plain};
@@ -28,6 +28,7 @@ Examples:
   rms nodes -M a                 those of one cluster
   rms nodes -t down,drained      those in these states
   rms nodes --me                 those of your jobs
+  rms nodes --since -1h          what came, went or was drained lately
   rms nodes --json
 'Unenforced' lists the limits that the kernel of a node does not enforce: cpus,
 memory, devices; the log of its agent says why.
@@ -38,6 +39,9 @@ pub struct Args {
     /// Only these nodes: a1,a[2-4]
     #[arg(value_name = "NODES")]
     nodes: Option<String>,
+    /// Only these nodes, as NODES
+    #[arg(long, value_name = "NODES", conflicts_with = "nodes")]
+    name: Option<String>,
     /// Only nodes of these clusters
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
@@ -50,19 +54,26 @@ pub struct Args {
     /// Only nodes that your own jobs have
     #[arg(long, conflicts_with = "user")]
     me: bool,
+    /// Only nodes that connected, or were drained, downed or lost, since this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    since: Option<String>,
     /// Sort by these columns, in descending order with '-': state,-memory
     #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<NodeColumn>, allow_hyphen_values = true)]
     sort: Vec<(NodeColumn, Way)>,
     /// Show at most this many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     limit: u32,
+    /// Skip this many first
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    offset: u64,
     /// Print one line for each node
     #[arg(long)]
     each: bool,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
-    let wanted = args.nodes.as_deref().map(hostlist::expand).transpose()?;
+    let since = time("since", args.since.as_deref())?;
+    let wanted = args.nodes.or(args.name).as_deref().map(hostlist::expand).transpose()?;
     let client = context.client().await?;
     let each = args.each || wanted.is_some();
     let filter = NodeFilter {
@@ -72,7 +83,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         clusters: args.clusters,
         sort: args.sort,
         limit: args.limit,
-        offset: 0,
+        offset: args.offset,
+        since,
     };
     let is_all = filter == NodeFilter::default();
     let list = client.nodes_of(filter).await?;
@@ -238,7 +250,8 @@ fn free(nodes: &[&NodeLine]) -> String {
         sum
     });
     let devices = Some(sum.devices.to_string()).filter(|devices| !devices.is_empty());
-    let parts: Vec<String> = [format!("{} cores", sum.cores), size(sum.memory.0)].into_iter().chain(devices).collect();
+    let cores = if sum.cores == 1 { "1 core".to_owned() } else { format!("{} cores", sum.cores) };
+    let parts: Vec<String> = [cores, size(sum.memory.0)].into_iter().chain(devices).collect();
     parts.join(", ")
 }
 

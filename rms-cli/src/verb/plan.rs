@@ -248,6 +248,7 @@ mod tests {
             planned: Profile::new(),
             offered: Profile::new(),
             choosable: None,
+            cores: None,
         };
         let clusters =
             vec![cluster(0, "a", 8, busy(100, 6), Profile::new()), cluster(1, "b", 4, Profile::new(), busy(10, 4))];

@@ -255,15 +255,15 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::Behind { policy, job, .. } => format!("({policy}: behind {job})"),
         Reason::Blocked { licence: Some(licence), .. } => format!("(licence {}: {} free)", licence.name, licence.free),
         Reason::Blocked { by, short, wanted, .. } => {
-            let taken = match short {
-                Some(short) if short.with_cores < *wanted => "cores",
-                Some(short) if short.with_memory < *wanted => "memory",
-                Some(short) if short.with_devices < *wanted => "devices",
-                Some(_) | None => "nodes",
+            let too = match short {
+                Some(short) if short.with_cores < *wanted => "few free cores",
+                Some(short) if short.with_memory < *wanted => "little free memory",
+                Some(short) if short.with_devices < *wanted => "few free devices",
+                Some(_) | None => "few free nodes",
             };
             let ids: Vec<String> = by.iter().take(3).map(|blocker| blocker.job.to_string()).collect();
             let more = if by.len() > ids.len() { ", …" } else { "" };
-            if ids.is_empty() { format!("({taken} are taken)") } else { format!("(behind {}{more})", ids.join(", ")) }
+            if ids.is_empty() { format!("(too {too})") } else { format!("(behind {}{more})", ids.join(", ")) }
         }
     }
 }

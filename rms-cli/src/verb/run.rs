@@ -414,8 +414,11 @@ impl Running {
     fn ended(&self) -> Result<Exit, Failure> {
         let outcome = self.last.as_ref().and_then(|change| change.outcome.as_ref());
         let Some(outcome) = outcome else {
-            let failure = Failure::new("lost_sight", format!("nobody tells any more how job {} goes on", self.job));
-            return Err(failure.hint(format!("'rms show {}' may know", self.job)).exit(Exit::SYSTEM));
+            let failure =
+                Failure::new("lost_sight", format!("connection lost: the state of job {} is unknown", self.job));
+            return Err(failure
+                .hint(format!("'rms show {}' shows it when the server can be reached again", self.job))
+                .exit(Exit::SYSTEM));
         };
         if self.is_unread {
             return Ok(BY_PIPE);

@@ -8,7 +8,8 @@ use rms_api::call::Select;
 use rms_api::masks::MasksOf;
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Devices, Grant, JobId, JobRecord, JobSpec, Labels, Packing, ResourceRequest, Span, Time, Work, hostlist,
+    ClusterId, Devices, Grant, JobId, JobRecord, JobSpec, Labels, Mebibytes, Packing, ResourceRequest, Span, Time,
+    Work, hostlist,
 };
 use serde_json::{Value, json};
 
@@ -270,6 +271,19 @@ impl ShowAnswer {
         if let Some(loans) = record.loans {
             fields.add("CPUs lent", core_time(loans.lent));
             fields.add("CPUs had", core_time(loans.borrowed));
+        }
+        if let Some(granted) = &record.granted {
+            fields.add("cores", granted.cores.to_string());
+            if granted.memory != Mebibytes(0) {
+                fields.add("memory", granted.memory.to_string());
+            }
+            if !granted.devices.is_empty() {
+                fields.add("devices", granted.devices.to_string());
+            }
+            if !granted.licences.is_empty() {
+                fields.add("licences", self.licences(&granted.licences));
+            }
+            fields.add("core time", core_time(granted.core_time));
         }
         fields.add("CPU time", stamp::brief(record.usage.cpu));
         fields.add("peak memory", format!("{} KiB", record.usage.peak_memory_kib));

@@ -16,7 +16,7 @@ use crate::select;
 use crate::stamp;
 use crate::table::Table;
 use crate::view::blocks::{self, Canvas};
-use crate::view::segments::{Window, cut};
+use crate::view::segments::{Unit, Window, cut};
 use crate::view::svg;
 
 #[derive(clap::Args, Debug)]
@@ -26,7 +26,10 @@ Examples:
                                  terminal
   rms view --job 7               as waiting job 7 sees it: what delays it
   rms view --svg view.svg        as a picture
-  rms view --span 2h -M a        the next two hours of cluster a")]
+  rms view --span 2h -M a        the next two hours of cluster a
+Where jobs share nodes, cores are drawn; ghosts and offers count as started.
+With --parsable and in the profiles of --json outside 'cores', a node of which
+a job has any core is taken.")]
 pub struct Args {
     /// Show the view of this waiting job
     #[arg(long, value_name = "JOB")]
@@ -117,7 +120,7 @@ impl Show for Drawing {
         let mut table =
             Table::new(&["cluster", "from", "until", "started", "ghosts", "planned", "capacity", "offered"]);
         for cluster in &self.view.clusters {
-            for segment in cut(cluster, self.window) {
+            for segment in cut(cluster, Unit::Nodes, self.window) {
                 table.row(vec![
                     cluster.name.clone(),
                     stamp::iso(segment.from).unwrap_or_default(),

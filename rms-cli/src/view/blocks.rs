@@ -1,10 +1,11 @@
-//! Draws occupation profiles with characters: time to the right, nodes upwards, one row per node if there is room.
+//! Draws occupation profiles with characters: time to the right, nodes or cores upwards, one row for each if there is
+//! room.
 
 use rms_api::answer::ClusterView;
 use rms_model::Time;
 
 use super::axis;
-use super::segments::{Segment, Window, cut};
+use super::segments::{Segment, Unit, Window, cut};
 use crate::stamp;
 use crate::table::plain;
 
@@ -74,8 +75,9 @@ pub fn draw(clusters: &[ClusterView], now: Time, window: Window, canvas: Canvas)
 }
 
 fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> String {
-    let busy = view.started.at(now) + view.ghosts.at(now);
-    let mut text = format!("{}: {busy} of {} nodes taken", plain(&view.name), view.capacity);
+    let unit = Unit::of(view);
+    let capacity = unit.capacity(view);
+    let mut text = format!("{}: {}", plain(&view.name), taken(view, now));
     let n_offered = view.offered.at(now);
     if n_offered > 0 {
         text += &format!(", {n_offered} offered");
@@ -87,23 +89,34 @@ fn panel(view: &ClusterView, now: Time, window: Window, canvas: Canvas) -> Strin
         text += &format!(", its launcher chooses from {choosable} (view_share)");
     }
     text.push('\n');
-    let segments = cut(view, window);
+    let segments = cut(view, unit, window);
     let peak = segments.iter().map(Segment::total).max().unwrap_or(0);
-    let most = peak.max(i64::from(view.capacity)).max(1);
+    let most = peak.max(i64::from(capacity)).max(1);
     let label_width = most.to_string().len();
     let n_columns = canvas.width.saturating_sub(label_width + 3).clamp(10, 400);
     let n_rows = usize::try_from(most).unwrap_or(usize::MAX).min(canvas.height.max(1));
     let columns = columns(&segments, window, n_columns);
     for row_idx in (0..n_rows).rev() {
         let node = row_node(row_idx, n_rows, most);
-        let cells: Vec<Cell> = columns.iter().map(|segment| cell(segment, node, view.capacity)).collect();
+        let cells: Vec<Cell> = columns.iter().map(|segment| cell(segment, node, capacity)).collect();
         let label = row_label(row_idx, n_rows, most);
         text += &format!("{label:>label_width$} ┤{}\n", paint(&cells, canvas.colours));
     }
     text + &time_axis(window, n_columns, label_width)
 }
 
-/// Returns the node, counted from 1, that a row shows: the highest of those it covers.
+/// Returns how much of a cluster is taken: `3 of 4 nodes taken`, `20 of 32 cores taken, on 4 of 4 nodes`.
+fn taken(view: &ClusterView, now: Time) -> String {
+    match &view.cores {
+        Some(cores) => {
+            let (n_cores, n_nodes) = (cores.taken.at(now), view.started.at(now));
+            format!("{n_cores} of {} cores taken, on {n_nodes} of {} nodes", cores.capacity, view.capacity)
+        }
+        None => format!("{} of {} nodes taken", view.started.at(now) + view.ghosts.at(now), view.capacity),
+    }
+}
+
+/// Returns the node or core, counted from 1, that a row shows: the highest of those it covers.
 fn row_node(row_idx: usize, n_rows: usize, most: i64) -> i64 {
     let (row_idx, n_rows) = (row_idx as i64, n_rows as i64);
     (most * (row_idx + 1)).div_ceil_of(n_rows)
@@ -208,6 +221,7 @@ fn time_axis(window: Window, n_columns: usize, label_width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rms_api::answer::CoresView;
 
     use super::super::segments::tests::{blocks, cluster, profile};
     use super::*;
@@ -239,6 +253,20 @@ a: 3 of 4 nodes taken
     }
 
     #[test]
+    fn where_nodes_are_shared_their_cores_are_drawn() {
+        let now = Time::from_secs(3600);
+        let cores = CoresView { capacity: 32, taken: profile(&[(3600, 20, 20)]), planned: profile(&[(3620, 20, 32)]) };
+        let view = ClusterView { cores: Some(cores), ..cluster(&[(3600, 20, 4)], &[], &[(3620, 20, 4)]) };
+        let window = Window::of(now, std::slice::from_ref(&view), None);
+        let drawn = draw(&[view], now, window, PLAIN);
+        let lines: Vec<&str> = drawn.lines().collect();
+        assert_eq!(lines[0], "a: 20 of 32 cores taken, on 4 of 4 nodes");
+        assert!(lines[1].starts_with("32 ┤····") && lines[1].ends_with("░░"), "{drawn}");
+        let n_started = lines.iter().filter(|line| line.contains("┤█")).count();
+        assert_eq!(n_started, 7, "20 of 32 cores in 12 rows: {drawn}");
+    }
+
+    #[test]
     fn colours_paint_runs_and_change_no_character() {
         let view = cluster(&[(0, 20, 2)], &[], &[]);
         let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
@@ -254,7 +282,7 @@ a: 3 of 4 nodes taken
     fn a_short_job_does_not_vanish() {
         let view = cluster(&[(5000, 1, 3)], &[], &[(90_000, 10_000, 1)]);
         let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
-        let columns = columns(&cut(&view, window), window, 40);
+        let columns = columns(&cut(&view, Unit::Nodes, window), window, 40);
         assert!(columns.iter().any(|segment| segment.started == 3));
     }
 
@@ -278,7 +306,7 @@ a: 3 of 4 nodes taken
         ) {
             let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
-            let segments = cut(&view, window);
+            let segments = cut(&view, Unit::Nodes, window);
             for segment in columns(&segments, window, 60) {
                 let count = |kind: Cell| (1..=100).filter(|node| cell(&segment, *node, 4) == kind).count() as i64;
                 prop_assert_eq!(count(Cell::Started), segment.started);

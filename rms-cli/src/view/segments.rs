@@ -1,9 +1,38 @@
 //! Divides the layers of a cluster's occupation into segments of time in which nothing changes.
 
 use rms_api::answer::ClusterView;
-use rms_model::{Span, Time};
+use rms_model::{Profile, Span, Time};
 
-/// Nodes by layer during `[from, until)`.
+/// What the layers count: the nodes of a cluster, or its cores where jobs share nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Nodes,
+    Cores,
+}
+
+impl Unit {
+    /// Returns the unit in which a cluster is drawn.
+    pub fn of(view: &ClusterView) -> Unit {
+        if view.cores.is_some() { Unit::Cores } else { Unit::Nodes }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Unit::Nodes => "nodes",
+            Unit::Cores => "cores",
+        }
+    }
+
+    /// Returns how much of it there is.
+    pub fn capacity(self, view: &ClusterView) -> u32 {
+        match self {
+            Unit::Nodes => view.capacity,
+            Unit::Cores => view.cores.as_ref().map_or(0, |cores| cores.capacity),
+        }
+    }
+}
+
+/// Nodes or cores by layer during `[from, until)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub from: Time,
@@ -50,9 +79,15 @@ impl Window {
 /// The window for an idle cluster.
 const IDLE_WINDOW: Span = Span::from_hours(1);
 
-/// Returns the segments of `view` that fill the window without a gap.
-pub fn cut(view: &ClusterView, window: Window) -> Vec<Segment> {
-    let layers = [&view.started, &view.offered, &view.ghosts, &view.planned];
+/// Returns the segments of `view` that fill the window without a gap. Cores have no layers of offers and ghosts: these
+/// count as started.
+pub fn cut(view: &ClusterView, unit: Unit, window: Window) -> Vec<Segment> {
+    let none = Profile::new();
+    let layers = match (unit, &view.cores) {
+        (Unit::Cores, Some(cores)) => [&cores.taken, &none, &none, &cores.planned],
+        (Unit::Cores, None) | (Unit::Nodes, _) => [&view.started, &view.offered, &view.ghosts, &view.planned],
+    };
+    let [started, offered, ghosts, planned] = layers;
     let steps = layers.into_iter().flat_map(|profile| profile.steps()).map(|step| step.from);
     let mut cuts: Vec<Time> = steps.filter(|at| *at > window.from && *at < window.until).collect();
     cuts.extend([window.from, window.until]);
@@ -61,10 +96,10 @@ pub fn cut(view: &ClusterView, window: Window) -> Vec<Segment> {
     let segment = |two: &[Time]| Segment {
         from: two[0],
         until: two[1],
-        started: view.started.at(two[0]),
-        offered: view.offered.at(two[0]),
-        ghosts: view.ghosts.at(two[0]),
-        planned: view.planned.at(two[0]),
+        started: started.at(two[0]),
+        offered: offered.at(two[0]),
+        ghosts: ghosts.at(two[0]),
+        planned: planned.at(two[0]),
     };
     cuts.windows(2).map(segment).collect()
 }
@@ -72,8 +107,8 @@ pub fn cut(view: &ClusterView, window: Window) -> Vec<Segment> {
 #[cfg(test)]
 pub mod tests {
     use proptest::prelude::*;
+    use rms_model::ClusterId;
     use rms_model::profile::Block;
-    use rms_model::{ClusterId, Profile};
 
     use super::*;
 
@@ -105,6 +140,7 @@ pub mod tests {
             planned,
             offered,
             choosable: None,
+            cores: None,
         }
     }
 
@@ -126,7 +162,7 @@ pub mod tests {
             let view = ClusterView { offered: profile(&offered), ..cluster(&started, &ghosts, &planned) };
             let now = Time::from_secs(10);
             let window = Window::of(now, std::slice::from_ref(&view), None);
-            let segments = cut(&view, window);
+            let segments = cut(&view, Unit::Nodes, window);
             prop_assert_eq!(segments.first().map(|segment| segment.from), Some(window.from));
             prop_assert_eq!(segments.last().map(|segment| segment.until), Some(window.until));
             prop_assert!(segments.windows(2).all(|two| two[0].until == two[1].from));

@@ -6,7 +6,7 @@ use rms_api::answer::ClusterView;
 use rms_model::{JobId, Time};
 
 use super::axis;
-use super::segments::{Segment, Window, cut};
+use super::segments::{Segment, Unit, Window, cut};
 use crate::stamp;
 use crate::svg::{escape, put, round};
 
@@ -71,9 +71,11 @@ impl Scale {
 }
 
 fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
-    let segments = cut(view, window);
+    let unit = Unit::of(view);
+    let capacity = i64::from(unit.capacity(view));
+    let segments = cut(view, unit, window);
     let peak = segments.iter().map(Segment::total).max().unwrap_or(0);
-    let scale = Scale { window, most: peak.max(i64::from(view.capacity)).max(1), top };
+    let scale = Scale { window, most: peak.max(capacity).max(1), top };
     let (right, bottom) = (WIDTH - RIGHT, scale.y(0));
     let name = escape(&view.name);
     put(svg, format_args!(r#"<g id="cluster-{name}">"#));
@@ -86,14 +88,17 @@ fn panel(svg: &mut String, view: &ClusterView, window: Window, top: f64) {
     let y_middle = top + PANEL_HEIGHT / 2.0;
     put(
         svg,
-        format_args!(r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">nodes</text>"#),
+        format_args!(
+            r#"<text class="soft middle" transform="translate(18 {y_middle}) rotate(-90)">{}</text>"#,
+            unit.word()
+        ),
     );
     layer(svg, "started", &segments, &scale, |_| 0, |segment| segment.started);
     let with_offers = |segment: &Segment| segment.started + segment.offered;
     layer(svg, "offered", &segments, &scale, |segment| segment.started, with_offers);
     layer(svg, "ghosts", &segments, &scale, with_offers, |segment| with_offers(segment) + segment.ghosts);
     layer(svg, "planned", &segments, &scale, |segment| with_offers(segment) + segment.ghosts, Segment::total);
-    let y = scale.y(i64::from(view.capacity));
+    let y = scale.y(capacity);
     put(svg, format_args!(r#"<line class="capacity" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>"#));
     put(svg, format_args!(r#"<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>"#));
     for (at, label) in axis::time_marks(window, 8) {
@@ -150,7 +155,10 @@ text{font-family:system-ui,sans-serif;fill:#1f2933}.title{font-size:16px;font-we
 
 #[cfg(test)]
 mod tests {
-    use super::super::segments::tests::cluster;
+    use rms_api::answer::CoresView;
+    use rms_model::Profile;
+
+    use super::super::segments::tests::{cluster, profile};
     use super::*;
 
     #[test]
@@ -166,6 +174,17 @@ mod tests {
         assert!(path("started").contains("M64 234V121.5H282V196.5H500V234H282V234H64Z"), "{}", path("started"));
         assert!(path("planned").contains("M500 234V84H936V234H500Z"), "{}", path("planned"));
         assert!(!svg.contains(r#"<path class="ghosts""#));
+    }
+
+    #[test]
+    fn where_nodes_are_shared_the_axis_counts_cores() {
+        let cores = CoresView { capacity: 32, taken: profile(&[(0, 40, 20)]), planned: Profile::new() };
+        let view = ClusterView { cores: Some(cores), ..cluster(&[(0, 40, 4)], &[], &[]) };
+        let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
+        let svg = draw(&[view], Time::EPOCH, None, window);
+        // 150 pixels are 32 cores; the bottom is at 234.
+        assert!(svg.contains(r#"<path class="started" d="M64 234V140.3H936V234H64Z"/>"#), "{svg}");
+        assert!(svg.contains(">cores</text>") && !svg.contains(">nodes</text>"), "{svg}");
     }
 
     #[test]

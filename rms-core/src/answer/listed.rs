@@ -93,7 +93,8 @@ impl Answers<'_> {
             Some(named) => Box::new(named.iter().map(|node: &NodeId| &state.nodes()[node])),
         };
         let lines = nodes.filter(|entry| is_of(entry)).map(|entry| self.node_line(entry));
-        let found = lines.filter(|line| states.is_empty() || states.contains(&line.state));
+        let is_new = |line: &NodeLine| filter.since.is_none_or(|since| line.since >= since);
+        let found = lines.filter(|line| is_new(line) && (states.is_empty() || states.contains(&line.state)));
         let (n_skipped, n_wanted) = page(filter.offset, filter.limit);
         if filter.sort.is_empty() {
             return Ok(found.skip(n_skipped).take(n_wanted).collect());

@@ -268,12 +268,14 @@ impl Jobs<'_> {
         self.negotiations().end_negotiations(now, step, job, &outcome);
         let entry = &self.state().jobs()[&job];
         // Without readers of job changes there is no reader of the history.
-        let names = if self.context.config.tells_anyone { self.state().node_names(entry.nodes()) } else { Vec::new() };
+        let has_readers = self.context.config.tells_anyone;
+        let names = if has_readers { self.state().node_names(entry.nodes()) } else { Vec::new() };
         let has_launcher = entry.launcher.is_some();
         let run = entry.run;
         let ended = entry.started().and_then(|started| started.ended_at).unwrap_or(now);
         let told = (ended < now).then_some(now);
-        let record = entry.record(job, ended, outcome.clone(), names.clone());
+        let granted = if has_readers { self.state().granted(entry, ended) } else { None };
+        let record = entry.record(job, ended, outcome.clone(), names.clone(), granted);
         // Nodes that are shared with mates or guests get no ghost.
         let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
         let nodes = if sharing.is_some() { entry.nodes().to_vec() } else { Vec::new() };

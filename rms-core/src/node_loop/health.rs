@@ -94,7 +94,7 @@ impl NodeHealth {
         if self.is_read_only {
             let spool = &self.spool;
             return Some(format!(
-                "the disk of its spool {spool} is mounted read-only, as after an error of the disk; mend it and remount it \
+                "the disk of its spool {spool} is mounted read-only, as after an error of the disk; repair it and remount it \
                  (mount -o remount,rw), and it resumes by itself"
             ));
         }
@@ -172,7 +172,7 @@ mod tests {
         let reason = health.reason().expect("no job can start");
         assert!(reason.contains("/spool") && reason.contains("read-only") && reason.contains("remount"), "{reason}");
         health.on_time(begin + PAUSE);
-        assert_eq!(health.reason(), Some(reason), "time does not mend it");
+        assert_eq!(health.reason(), Some(reason), "it does not pass with time");
         health.update(&Look { disk: Some(empty_disk()), ..Look::default() });
         assert_eq!(health.reason(), None);
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use rms_model::profile::Block;
-use rms_model::{ClusterId, JobId, JobSpec, NodeId, Request, Slice, Span, Time};
+use rms_model::{ClusterId, JobId, JobSpec, NodeId, Profile, Request, Slice, Span, Time, View};
 
 use super::SharedNodes;
 use super::grid::{Changed, Grid, Place, Row, Wanted};
 use crate::state::job::Job;
-use crate::state::{SharedCluster, State};
+use crate::state::{NodeRoom, SharedCluster, State};
 
 /// The clusters of a pass that are shared by cores.
 #[derive(Debug, Default)]
@@ -87,6 +87,25 @@ impl<'a> Grids<'a> {
             grid.take(places, (from, until), sign, changed);
         }
         blocks
+    }
+
+    /// Returns how many cores of usable nodes jobs have over time.
+    pub(super) fn cores_taken(&self) -> View {
+        let taken = |grid: &Grid<'a>| {
+            let lines = grid.lines().iter().enumerate().filter(|(_, (_, line))| line.is_usable);
+            let blocks = lines.flat_map(|(idx, (_, line))| {
+                let all = i64::from(grid.shared.kinds()[line.kind].cores);
+                let timeline = grid.drawn(idx);
+                let block = |(from, until, room): (Time, Time, &NodeRoom)| Block {
+                    from,
+                    until,
+                    nodes: all - i64::from(room.left().cores),
+                };
+                timeline.steps().map(block).filter(|block| block.nodes > 0).collect::<Vec<_>>()
+            });
+            Profile::from_blocks(blocks)
+        };
+        self.by_cluster.iter().map(|(cluster, grid)| (*cluster, taken(grid))).collect()
     }
 
     /// Returns what is left of whole nodes.

@@ -87,6 +87,9 @@ pub struct Plan {
     pub base: View,
     /// The last view after the last application. Empty if only starts were requested.
     pub last_view: View,
+    /// As `base` and `last_view`, the cores of clusters that are shared by cores.
+    pub(crate) base_cores: View,
+    pub(crate) last_cores: View,
     /// The nodes of clusters that are shared by cores, after the last application.
     pub(crate) shared: SharedNodes,
 }
@@ -167,7 +170,15 @@ impl Scope<'_> {
 impl Plan {
     /// Returns a plan in which no job starts and that has nothing else.
     pub(crate) fn of_nobody(now: Time) -> Plan {
-        Plan { now, placements: Vec::new(), base: View::new(), last_view: View::new(), shared: SharedNodes::default() }
+        Plan {
+            now,
+            placements: Vec::new(),
+            base: View::new(),
+            last_view: View::new(),
+            base_cores: View::new(),
+            last_cores: View::new(),
+            shared: SharedNodes::default(),
+        }
     }
 
     pub fn placement(&self, job: JobId) -> Option<&Placement> {

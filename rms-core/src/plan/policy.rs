@@ -65,7 +65,10 @@ pub(super) fn run(
     if !only_starts || look.is_some() {
         walk.pass.count_whole_nodes();
     }
-    let base = if only_starts { View::new() } else { View::clone(&walk.pass.all.view) };
+    let (base, base_cores) = match only_starts {
+        true => (View::new(), View::new()),
+        false => (View::clone(&walk.pass.all.view), walk.pass.grids.cores_taken()),
+    };
     if look.is_some() {
         walk.pass.all.keep_digests(now);
         walk.look = look;
@@ -90,7 +93,7 @@ pub(super) fn run(
     }
     match only_starts {
         true => Plan { placements: walk.placements, ..Plan::of_nobody(now) },
-        false => walk.into_plan(base),
+        false => Plan { base_cores, ..walk.into_plan(base) },
     }
 }
 
@@ -114,6 +117,8 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
+    let base_cores = walk.pass.grids.cores_taken();
+    walk.cores_seen = Some(View::new());
     match state.settings().policy {
         // Applications behind it do not affect it.
         Policy::Views | Policy::Fcfs | Policy::Slowdown => {
@@ -124,7 +129,8 @@ pub(super) fn run_before(state: &State, now: Time, seer: JobId) -> Option<Plan> 
     let mut placements = walk.placements;
     let last_view = placements.get_mut(n_before).and_then(|placement| placement.view.take())?;
     placements.truncate(n_before);
-    Some(Plan { placements, base, last_view, ..Plan::of_nobody(now) })
+    let last_cores = walk.cores_seen.unwrap_or_default();
+    Some(Plan { placements, base, last_view, base_cores, last_cores, ..Plan::of_nobody(now) })
 }
 
 /// Returns the queued applications that a pass considers, in order. A job with a promised start is considered even if
@@ -191,6 +197,8 @@ pub(super) struct Walk<'a, 'l> {
     pub(super) pass: Pass<'a>,
     /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
+    /// The cores that the job whose view is wanted sees taken; `None` if they are not wanted.
+    cores_seen: Option<View>,
     /// The observer for external launchers.
     look: Option<&'a mut Look<'l>>,
     pub(super) placements: Vec<Placement>,
@@ -203,7 +211,8 @@ pub(super) struct Walk<'a, 'l> {
 impl<'a, 'l> Walk<'a, 'l> {
     pub(super) fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
-        Walk { state, now, pass, shows, look: None, placements: Vec::new(), earliest: now, kept: None }
+        let (look, cores_seen, placements, kept) = (None, None, Vec::new(), None);
+        Walk { state, now, pass, shows, cores_seen, look, placements, earliest: now, kept }
     }
 
     fn look(&mut self, moment: Moment) {
@@ -214,9 +223,10 @@ impl<'a, 'l> Walk<'a, 'l> {
 
     /// Returns the plan of this walk; `base` is the view before the first application.
     pub(super) fn into_plan(self, base: View) -> Plan {
-        let shared = self.pass.grids.left();
+        let (shared, last_cores) = (self.pass.grids.left(), self.pass.grids.cores_taken());
         let last_view = self.pass.all.view.into_owned();
-        Plan { now: self.now, placements: self.placements, base, last_view, shared }
+        let base_cores = View::new();
+        Plan { now: self.now, placements: self.placements, base, last_view, base_cores, last_cores, shared }
     }
 
     pub(super) fn queue(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)> + Clone, scope: Scope<'_>) {
@@ -609,7 +619,7 @@ impl<'a, 'l> Walk<'a, 'l> {
     /// Returns the view without what the application itself holds.
     fn view_without(&mut self, job: JobId, held: &Held) -> View {
         let held = self.lay_down(job, held.clone());
-        let view = self.pass.view(self.state, self.now);
+        let view = self.view();
         self.take_up(held);
         view
     }
@@ -642,8 +652,15 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn view_for(&self, job: JobId) -> Option<View> {
-        (self.shows)(job).then(|| self.pass.view(self.state, self.now))
+    fn view_for(&mut self, job: JobId) -> Option<View> {
+        (self.shows)(job).then(|| self.view())
+    }
+
+    fn view(&mut self) -> View {
+        if let Some(cores) = &mut self.cores_seen {
+            *cores = self.pass.grids.cores_taken();
+        }
+        self.pass.view(self.state, self.now)
     }
 
     fn spec(&self, job: JobId) -> &'a JobSpec {

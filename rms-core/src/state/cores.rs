@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
-use rms_model::{Grant, Indices, Inventory, JobId, JobSpec, NodeId};
+use rms_model::{Grant, Granted, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Slice, Time};
 
 use super::{ApplyError, BumpedNodes, State, threads_of_core};
 use crate::state::course::Cores;
 use crate::state::job::{Job, Phase, Share, Started};
+use crate::state::sharing::millis;
 
 impl Job {
     /// Returns the part of a held node that no other job may have; `None`: all of it. Cores that the job gives back
@@ -57,6 +58,33 @@ impl Started {
 }
 
 impl State {
+    /// Returns what a job that ends has of its nodes, and its core time until `ended`; `None` if it has not started.
+    pub(crate) fn granted(&self, entry: &Job, ended: Time) -> Option<Granted> {
+        let started = entry.started()?;
+        let mut granted = Granted { licences: entry.licences(), ..Granted::default() };
+        for node in &started.nodes {
+            let inventory = &self.nodes.get(node)?.inventory;
+            let part = started.own_part_of(&entry.spec, *node, inventory);
+            granted.whole_nodes += u32::from(part.is_none());
+            let Slice { cores, memory, devices } = part.map_or_else(|| Slice::whole(inventory), |part| part.amount());
+            granted.cores = granted.cores.saturating_add(cores);
+            granted.memory = Mebibytes(granted.memory.0.saturating_add(memory.0));
+            devices.iter().for_each(|(name, count)| granted.devices.add(name, count));
+        }
+        let ran = millis(ended.since(started.at));
+        let n_nodes = started.nodes.len().max(1) as u64;
+        let node_time = match started.evolved.as_ref().and_then(|evolved| evolved.history(ended)) {
+            Some(held) => {
+                held.stages().iter().map(|held| u64::from(held.nodes).saturating_mul(millis(held.span))).sum()
+            }
+            None => ran.saturating_mul(n_nodes),
+        };
+        let lent = started.sharing.as_deref().map_or(0, |sharing| started.loans_at(ended, sharing).lent);
+        let held = u128::from(node_time) * u128::from(granted.cores) / u128::from(n_nodes);
+        granted.core_time = u64::try_from(held).unwrap_or(u64::MAX).saturating_sub(lent);
+        Some(granted)
+    }
+
     /// Changes a job's cores. All its nodes are told, because the hostfile of a job must be the same on each.
     pub(super) fn set_cores(
         &mut self,

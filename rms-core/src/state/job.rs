@@ -9,7 +9,8 @@ use std::sync::Arc;
 use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
 use rms_model::{
-    ClusterId, Devices, Grant, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time, Usage, Work,
+    ClusterId, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time,
+    Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -304,8 +305,16 @@ impl Job {
         self.nodes().iter().copied().chain(self.leaving()).chain(self.promised_nodes())
     }
 
-    /// Returns the history record of a job that ends now with `outcome`. `nodes` are the names of its nodes.
-    pub fn record(&self, job: rms_model::JobId, ended: Time, outcome: Outcome, nodes: Vec<String>) -> JobRecord {
+    /// Returns the history record of a job that ends now with `outcome`. `nodes` are the names of its nodes, `granted` is
+    /// what it had of them.
+    pub fn record(
+        &self,
+        job: rms_model::JobId,
+        ended: Time,
+        outcome: Outcome,
+        nodes: Vec<String>,
+        granted: Option<Granted>,
+    ) -> JobRecord {
         let started = self.started();
         let request = match started {
             // Lending and borrowing have made the run longer than requested.
@@ -337,6 +346,7 @@ impl Job {
             usage: started.map(|started| started.usage).unwrap_or_default(),
             evolution: started.and_then(|started| started.evolved.as_ref()?.history(ended)),
             loans: started.and_then(|started| Some(started.loans_at(ended, started.sharing.as_deref()?))),
+            granted,
         }
     }
 }

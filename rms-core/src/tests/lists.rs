@@ -129,6 +129,11 @@ fn nodes_are_selected_and_sorted() {
     assert_eq!(world.listed_nodes(NodeFilter { names: texts(["n3", "n1"]), ..all() }), ["n1", "n3"]);
     let sort = ["-state", "-node"].map(|word| column(word).expect("a column")).to_vec();
     assert_eq!(world.listed_nodes(NodeFilter { sort, limit: 3, offset: 1, ..all() }), ["n3", "n2", "n1"]);
+    world.now += Span::from_mins(10);
+    let since = Some(world.now);
+    assert_eq!(world.listed_nodes(NodeFilter { since, ..all() }), [""; 0]);
+    world.ask(Call::Drain { nodes: texts(["n3"]), reason: "fans".to_owned() });
+    assert_eq!(world.listed_nodes(NodeFilter { since, ..all() }), ["n3"]);
     let refused = |filter| Query::Nodes(filter);
     let unknown = refused(NodeFilter { names: texts(["n9"]), ..all() });
     assert!(matches!(world.refusal(unknown), Some(Refusal::NoSuchNode { .. })));

@@ -269,7 +269,7 @@ fn a_cluster_has_a_memory_for_those_who_name_none_and_a_most_of_cpus() {
     assert_eq!(memory(&|job| job.resources.memory_per_cpu = Mebibytes(7)), Mebibytes(7));
     assert_eq!(memory(&|job| job.resources.exclusive = true), Mebibytes(0));
     let said = world.refused(|job| (job.n_tasks, job.cpus_per_task) = (Some(7), 3));
-    assert!(said.contains("21 CPUs were asked for") && said.contains("20 on cluster c (max_cpus)"), "{said}");
+    assert!(said.contains("would have 21 CPUs") && said.contains("20 on cluster c (max_cpus"), "{said}");
     let many = world.refused(|job| (job.n_tasks, job.cpus_per_task) = (Some(21), 1));
     assert!(many.contains("21 CPUs"), "{many}");
     world.submit_with(|job| (job.n_tasks, job.cpus_per_task) = (Some(10), 2));
@@ -299,4 +299,38 @@ fn what_is_free_of_a_shared_node_and_what_a_job_has_of_it_is_told() {
     };
     assert_eq!(jobs[0].grants["n1"].amount(), Slice { cores: 3, memory: Mebibytes(3072), devices: devices("gpu:1") });
     assert_eq!(jobs[0].line.resources.memory_per_cpu, Mebibytes(1024));
+}
+
+/// Otherwise a limit of CPUs would be none for whoever asks for whole nodes.
+#[test]
+fn nodes_that_a_job_does_not_share_count_with_all_their_cpus() {
+    let mut world = world();
+    world.set("max_cpus@c", "15");
+    world.set("allocation", "cores");
+    let whole = world.refused(|job| job.resources.exclusive = true);
+    assert!(whole.contains("would have 16 CPUs") && whole.contains("15 on cluster c (max_cpus"), "{whole}");
+    let shared_cpus = world.refused(|job| job.cpus_per_task = 0);
+    assert!(shared_cpus.contains("would have 16 CPUs"), "{shared_cpus}");
+    let two = world.refused(|job| {
+        job.resources.exclusive = true;
+        on(job, 2);
+    });
+    assert!(two.contains("would have 32 CPUs"), "{two}");
+    let three = world.refused(|job| {
+        job.resources.exclusive = true;
+        on(job, 3);
+    });
+    assert!(three.contains("would have 96 CPUs"), "{three}");
+    let large = world.refused(|job| {
+        job.resources.exclusive = true;
+        job.constraint.memory = Mebibytes(17 * 1024);
+    });
+    assert!(large.contains("would have 64 CPUs"), "its smallest node is the large one: {large}");
+    world.submit_with(|job| job.cpus_per_task = 1);
+    world.set("max_cpus@c", "16");
+    world.submit_with(|job| job.resources.exclusive = true);
+    world.set("max_cpus@c", "15");
+    world.set("allocation", "nodes");
+    let alone = world.refused(|job| job.cpus_per_task = 1);
+    assert!(alone.contains("would have 16 CPUs"), "{alone}");
 }

@@ -4,7 +4,7 @@ use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Query, Select, Shape};
 use rms_api::desired::{JobReport, JobStatus};
 use rms_api::{Answer, Call};
-use rms_model::{Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
+use rms_model::{Granted, Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
 
 use super::World;
 use crate::plan::{Placed, Scope, plan};
@@ -432,4 +432,44 @@ fn a_node_that_says_less_than_its_jobs_have_keeps_them_and_gets_no_other() {
     // A node that was restarted with less has lost its jobs.
     world.joins("n1", less.clone(), Vec::new());
     assert_eq!(world.rms.state().nodes()[&node].inventory, less);
+}
+
+/// The history says what a job had, or nobody could compute the use of shared nodes.
+#[test]
+fn the_record_of_a_job_has_what_it_was_granted() {
+    let mut world = shared(&[(8, 2), (8, 0), (8, 0)]);
+    let part = world.asks(Ask { nodes: 1, cores: 5, memory: 3000, gpus: 1, wall_millis: 60_000, ..Ask::default() });
+    let whole = world.asks(Ask { nodes: 2, cores: 1, wall_millis: 60_000, exclusive: true, ..Ask::default() });
+    let waits = world.asks(Ask { nodes: 3, cores: 8, wall_millis: 60_000, ..Ask::default() });
+    let ended = world.now + Span::from_secs(10);
+    let state = world.rms.state();
+    let granted = |job: JobId| state.granted(&state.jobs()[&job], ended);
+    let devices = [("gpu:a100".to_owned(), 1)].into_iter().collect();
+    let of_part = Granted { cores: 5, memory: Mebibytes(3000), devices, core_time: 50_000, ..Granted::default() };
+    assert_eq!(granted(part), Some(of_part));
+    let memory = Mebibytes(16_000);
+    let of_whole = Granted { cores: 16, whole_nodes: 2, memory, core_time: 160_000, ..Granted::default() };
+    assert_eq!(granted(whole), Some(of_whole));
+    assert_eq!(granted(waits), None);
+}
+
+/// Nodes of which a job has some cores are not full.
+#[test]
+fn the_view_of_a_shared_cluster_counts_cores() {
+    let mut world = shared(&[(8, 0); 4]);
+    let runs = Ask { nodes: 4, cores: 5, wall_millis: 60_000, ..Ask::default() };
+    world.asks(runs);
+    let waits = world.asks(Ask { nodes: 2, cores: 4, ..runs });
+    let mut cores = |job| match world.ask(Call::Query(Query::View { job })) {
+        Answer::View(mut view) => (view.now, view.clusters.remove(0)),
+        other => panic!("no view: {other:?}"),
+    };
+    let (now, view) = cores(None);
+    let seen = view.cores.expect("it is shared by cores");
+    let end = now + Span::from_secs(60);
+    assert_eq!((seen.capacity, seen.taken.at(now), seen.taken.at(end)), (32, 20, 0));
+    assert_eq!((seen.planned.at(now), seen.planned.at(end)), (0, 8));
+    assert_eq!((view.started.at(now), view.planned.at(end)), (4, 2), "the profiles of nodes stay");
+    let seen = cores(Some(waits)).1.cores.expect("it is shared by cores");
+    assert_eq!((seen.taken.at(now), seen.planned.at(end)), (20, 0), "as it is before this job");
 }

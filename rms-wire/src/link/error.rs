@@ -84,7 +84,7 @@ pub enum LinkError {
     NoCertificate,
     #[error("only {expected} may connect here, not {actual}")]
     Role { expected: String, actual: String },
-    #[error("the peer speaks no protocol that is known here")]
+    #[error("no protocol in common with the peer")]
     Protocol,
 }
 

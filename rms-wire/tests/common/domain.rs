@@ -449,7 +449,7 @@ fn spec(tasks: TaskCount) -> JobSpec {
     }
 }
 
-fn profile() -> Profile {
+pub fn profile() -> Profile {
     let block = |from, until, nodes| Block { from: secs(from), until: secs(until), nodes };
     Profile::from_blocks([block(1, 5, 3), block(3, 9, 2), block(20, 30, 1)])
 }
@@ -534,6 +534,7 @@ fn first_answers() -> Vec<Answer> {
         planned: profile(),
         offered: profile(),
         choosable: None,
+        cores: None,
     };
     let change = |key: &str| AuditEntry::of_setting(secs(1), "root", key, "0s", "10s");
     let issued = Issued {

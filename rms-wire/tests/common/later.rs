@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::{
-    JobDetail, JobLine, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState, Reason, SharingDetail, Shortage,
-    Status,
+    ClusterView, CoresView, JobDetail, JobLine, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState, Reason,
+    SharingDetail, Shortage, Status, ViewAnswer,
 };
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
-use rms_api::filter::{RecordColumn, Way};
+use rms_api::filter::{NodeFilter, RecordColumn, Way};
 use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, ProcessMask, ProcessOf, SeenMasks};
 use rms_api::{Answer, Call, Query};
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Indices, Inventory, JobId,
-    JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, ResourceRequest, Run, Sizes, Slice, Span,
-    Speedup, Time, Work,
+    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Granted, Indices, Inventory,
+    JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, Profile, ResourceRequest, Run, Sizes,
+    Slice, Span, Speedup, Time, Work,
 };
 use rms_wire::ClientRequest;
 
@@ -85,6 +85,8 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(Call::Submit(Box::new(Submission { constraint, ..domain::submission() }))));
     let (nodelist, exclude) = (Some(names(&["a1", "a2"])), Some(names(&[])));
     calls.push(ClientRequest::Call(update(Changes { nodelist, exclude, ..Changes::default() })));
+    let lately = NodeFilter { since: Some(Time::from_secs(9)), ..NodeFilter::default() };
+    calls.push(ClientRequest::Call(Call::Query(Query::Nodes(lately))));
     calls
 }
 
@@ -304,7 +306,38 @@ pub fn answers() -> Vec<Answer> {
         masks(),
         Answer::Detail { now, planned: now, jobs: vec![JobDetail { line: unlent, ..first }] },
         Answer::Detail { now, planned: now, jobs: later },
+        Answer::History(vec![JobRecord { granted: Some(granted()), ..domain::record(0) }]),
+        view_of_cores(),
     ]
+}
+
+fn view_of_cores() -> Answer {
+    let profile = domain::profile;
+    let cores = CoresView { capacity: 64, taken: profile(), planned: profile() };
+    let view = ClusterView {
+        cluster: ClusterId(1),
+        name: "c1".to_owned(),
+        capacity: 8,
+        total: 8,
+        started: profile(),
+        ghosts: Profile::new(),
+        planned: profile(),
+        offered: Profile::new(),
+        choosable: None,
+        cores: Some(cores),
+    };
+    Answer::View(ViewAnswer { now: Time::from_secs(3), job: None, clusters: vec![view] })
+}
+
+fn granted() -> Granted {
+    Granted {
+        cores: 24,
+        whole_nodes: 1,
+        memory: Mebibytes(65_536),
+        devices: devices("gpu:a100:4"),
+        licences: [(ClusterId(1), devices("matlab:2"))].into(),
+        core_time: 86_400_000,
+    }
 }
 
 pub fn report() -> NodeReport {

@@ -64,8 +64,7 @@ fn nobody_speaks_for_the_application_of_another() {
     let call = LauncherCall::Finish { job: holder, tag: Tag(1), code: 0 };
     let effects = launchers.event(Event::LauncherCalled { ticket: Ticket(7), who: admin, call });
     let Effect::LauncherAnswer { answer: Err(refused), .. } = &effects[0] else { panic!("{effects:?}") };
-    let why =
-        format!("only launchers of ann may speak for job {holder}; an admin may cancel it ('rms cancel {holder}')");
+    let why = format!("only launchers of ann may control job {holder}; an admin may cancel it ('rms cancel {holder}')");
     assert_eq!(refused.to_string(), why, "not even an admin");
     let agent = Identity::new(Role::Agent, "a1").expect("a plain name");
     let subscription = Subscription::named("x");

@@ -205,4 +205,5 @@ fn a_job_that_negotiated_has_its_time_changed_and_remembered() {
     let record = record.expect("it has ended");
     assert_eq!((record.outcome, record.request.wall), (Outcome::Completed, minutes(45)));
     assert_eq!(record.request.n_nodes(), 2, "its size is that with which it began, beside its history");
+    assert_eq!(record.granted.map(|granted| (granted.cores, granted.whole_nodes)), Some((12, 3)));
 }
