@@ -108,6 +108,11 @@ pub(crate) fn outcome_reason(
         let placement = plan.placements.get(waiting.placed_idx);
         *lenders = placement.and_then(|placed| mates::lenders(state, plan.now, placed.job, request, *at)).map(Box::new);
     }
+    if let Some(Reason::Blocked { cluster, licence: Some(licence), by, .. }) = &mut reason {
+        let cluster = state.cluster_named(cluster);
+        *by = cluster.map_or_else(Vec::new, |cluster| licences::holders(state, plan.now, cluster, &licence.name));
+        by.truncate(MAX_BLOCKERS);
+    }
     reason
 }
 

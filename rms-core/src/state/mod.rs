@@ -290,8 +290,8 @@ impl State {
     }
 
     /// Returns the running jobs that have licences.
-    pub(crate) fn licensed(&self) -> impl Iterator<Item = &Job> {
-        self.index.licensed.iter().filter_map(|job| self.jobs.get(job))
+    pub(crate) fn licensed(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.index.licensed.iter().filter_map(|job| Some((*job, self.jobs.get(job)?)))
     }
 
     /// Returns the running jobs with a course, including those that are being ended.
