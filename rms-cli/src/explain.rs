@@ -74,11 +74,13 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             "the policy {policy} starts nobody before job {job}, which stands in front of it and waits until {}",
             stamp::clock(*until, now)
         ),
-        Reason::Blocked { cluster, until, licence: Some(licence), .. } => {
+        Reason::Blocked { cluster, until, by, licence: Some(licence), .. } => {
             let LicenceShortage { name, wanted, free, total } = &**licence;
             format!(
-                "it needs {wanted} of licence {name} of cluster {cluster}, but until {} only {free} of {total} are free",
-                stamp::clock(*until, now)
+                "it needs {wanted} of licence {name} of cluster {cluster}, but until {} {}{}",
+                stamp::clock(*until, now),
+                free_of(*free, *total),
+                list(by, |holder| licence_holder(holder, now))
             )
         }
         Reason::Blocked { cluster, until, by, neighbours, licence: None, .. } if !neighbours.is_empty() => format!(
@@ -111,9 +113,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             };
             let free = match (short, capacity.saturating_sub(*busy)) {
                 (Some(short), _) => shortage(short, *wanted),
-                (None, 0) => format!("none of {capacity} is free"),
-                (None, 1) => format!("only 1 of {capacity} is free"),
-                (None, free) => format!("only {free} of {capacity} are free"),
+                (None, free) => free_of(free, *capacity),
             };
             let unusable = match total.saturating_sub(*capacity) {
                 0 => String::new(),
@@ -207,16 +207,33 @@ fn ahead(at: Time, now: Time) -> String {
 
 /// Returns which jobs have the nodes, or parts of them if nodes are shared, and for how long; of many, the first few.
 fn blockers(by: &[Blocker], are_shared: bool, open: &[NegotiationLine], now: Time) -> String {
+    list(by, |blocker| self::blocker(blocker, are_shared, open, now))
+}
+
+fn list(by: &[Blocker], say: impl Fn(&Blocker) -> String) -> String {
     if by.is_empty() {
         return String::new();
     }
-    let mut names: Vec<String> =
-        by.iter().take(MAX_BLOCKERS).map(|blocker| self::blocker(blocker, are_shared, open, now)).collect();
+    let mut names: Vec<String> = by.iter().take(MAX_BLOCKERS).map(say).collect();
     let n_more = by.len() - names.len();
     if n_more > 0 {
         names.push(format!("and {n_more} more"));
     }
     format!(": {}", names.join(", "))
+}
+
+fn free_of(free: u32, total: u32) -> String {
+    match free {
+        0 => format!("none of {total} is free"),
+        1 => format!("only 1 of {total} is free"),
+        free => format!("only {free} of {total} are free"),
+    }
+}
+
+fn licence_holder(holder: &Blocker, now: Time) -> String {
+    let until = if holder.until <= now { String::new() } else { format!(" until {}", stamp::short(holder.until, now)) };
+    let ends = if holder.state == JobState::Ending { ", which is being ended," } else { "" };
+    format!("job {}{ends} has some{until}", holder.job)
 }
 
 fn blocker(blocker: &Blocker, are_shared: bool, open: &[NegotiationLine], now: Time) -> String {
@@ -492,6 +509,33 @@ mod tests {
              with more than 2 nodes, 2 would end before it, keep too many cores or lack what it asks for, 1 could lend, \
              but not exactly 2 nodes together, or a promised stage would be late",
         );
+    }
+
+    #[test]
+    fn a_job_that_lacks_a_licence_is_told_who_has_it() {
+        let now = Time::from_secs(0);
+        let blocked = |free, by| Reason::Blocked {
+            cluster: "a".into(),
+            wanted: 1,
+            capacity: 4,
+            busy: 1,
+            from: now,
+            until: Time::from_secs(600),
+            by,
+            total: 4,
+            short: None,
+            licence: Some(Box::new(LicenceShortage { name: "matlab".to_owned(), wanted: 2, free, total: 2 })),
+            neighbours: Vec::new(),
+            lenders: None,
+        };
+        let by = vec![holds(3, JobState::Started, 1, 0, 600), holds(4, JobState::Ending, 1, 0, 900)];
+        assert_eq!(
+            reason(&blocked(0, by), &[], now),
+            "it needs 2 of licence matlab of cluster a, but until 00:10:00 UTC none of 2 is free: job 3 has some until \
+             00:10:00, job 4, which is being ended, has some until 00:15:00"
+        );
+        let said = reason(&blocked(1, Vec::new()), &[], now);
+        assert!(said.ends_with("only 1 of 2 is free"), "{said}");
     }
 
     #[test]

@@ -152,7 +152,8 @@ struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Returns every shape on every cluster where it is possible; the first reason if it is possible nowhere.
+    /// Returns every shape on every cluster where it is possible; if it is possible nowhere, the reason that names the
+    /// most of what is too little everywhere.
     fn options(&self) -> Result<Vec<Request>, Refusal> {
         let default = [Shape { nodes: Nodes::FromTasks, wall: None }];
         let shapes = if self.shapes.is_empty() { &default } else { self.shapes };
@@ -160,21 +161,19 @@ impl Sizes<'_> {
             return Err(Refusal::TooLarge { what: "the list of sizes", size: shapes.len(), max: MAX_SHAPES });
         }
         let mut options: Vec<Request> = Vec::new();
-        let mut first_refusal = None;
+        let mut most_helpful: Option<Refusal> = None;
         for shape in shapes {
             let wall = self.wall(shape)?;
             for candidate in self.candidates(shape, wall)? {
                 match self.check(&candidate) {
                     Ok(()) if options.contains(&candidate) => {}
                     Ok(()) => options.push(candidate),
-                    Err(refusal) => {
-                        // The largest possibility is the most helpful: it names the biggest cluster.
-                        first_refusal.get_or_insert(refusal);
-                    }
+                    Err(refusal) if most_helpful.as_ref().is_some_and(|known| !names_more(&refusal, known)) => {}
+                    Err(refusal) => most_helpful = Some(refusal),
                 }
             }
         }
-        match (options.is_empty(), first_refusal) {
+        match (options.is_empty(), most_helpful) {
             (false, _) => Ok(options),
             (true, Some(refusal)) => Err(refusal),
             (true, None) => Err(Refusal::NothingAsked),
@@ -463,6 +462,27 @@ impl Sizes<'_> {
         };
         let counts: Vec<String> = self.clusters.iter().map(count).collect();
         counts.join(", ")
+    }
+}
+
+/// Returns whether a refusal is for the same reason as another one, and names more of what there is too little of.
+fn names_more(refusal: &Refusal, than: &Refusal) -> bool {
+    use Refusal::{
+        CpuLimit, TooFewTogether, TooManyCores, TooManyCpus, TooManyDevices, TooManyLicences, TooMuchMemory,
+    };
+    match (refusal, than) {
+        (TooManyCpus { cpus, .. }, TooManyCpus { cpus: known, .. }) => cpus > known,
+        (TooManyCores { cores, .. }, TooManyCores { cores: known, .. }) => cores > known,
+        (TooMuchMemory { n_nodes, largest, .. }, TooMuchMemory { n_nodes: n_known, largest: known, .. }) => {
+            (n_nodes, largest) > (n_known, known)
+        }
+        (TooManyDevices { n_nodes, .. }, TooManyDevices { n_nodes: n_known, .. }) => n_nodes > n_known,
+        (TooManyLicences { name, total, .. }, TooManyLicences { name: other, total: known, .. }) => {
+            name == other && total > known
+        }
+        (CpuLimit { most, .. }, CpuLimit { most: known, .. }) => most > known,
+        (TooFewTogether { longest, .. }, TooFewTogether { longest: known, .. }) => longest > known,
+        (_, _) => false,
     }
 }
 

@@ -92,7 +92,8 @@ impl Queue<'_> {
         let reason = match &placed {
             Placed::Now { .. } => None,
             Placed::Later { .. } | Placed::Never { .. } => {
-                plan::outcome_reason(self.jobs.state(), &plan, plan.placements.len(), &placed, now)
+                let waiting = plan::Waiting { spec, placed_idx: plan.placements.len() };
+                plan::outcome_reason(self.jobs.state(), &plan, waiting, &placed, now)
             }
         };
         let request = placed.request().unwrap_or(&spec.options[0]).clone();

@@ -67,7 +67,7 @@ impl Jobs<'_> {
         let run = self.state().jobs()[&job].run.next();
         // Nodes for later stages have no grants yet.
         let slices = slices.iter().filter(|(node, _)| nodes.contains(node));
-        let grants = self.state().grants(&slices.map(|(node, slice)| (*node, slice.clone())).collect());
+        let grants = self.state().grants(job, &slices.map(|(node, slice)| (*node, slice.clone())).collect());
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         // One launcher fewer waits, so ghosts may have become useless.
         self.context.passes.wanted |= self.state().jobs()[&job].launcher.is_some() && self.context.has_ghosts_to_end();

@@ -20,7 +20,7 @@ impl Jobs<'_> {
     pub(crate) fn start_guest(&mut self, now: Time, step: &mut Step, guest_start: GuestStart) {
         let GuestStart { job, request, lent, free, slices } = guest_start;
         let mut loans: BTreeMap<JobId, BTreeMap<NodeId, Loan>> = BTreeMap::new();
-        let mut grants = self.state().grants(&slices);
+        let mut grants = self.state().grants(job, &slices);
         for LentCores { node, mate, cores } in &lent {
             let inventory = &self.state().nodes()[node].inventory;
             let entry = &self.state().jobs()[mate];
@@ -96,7 +96,7 @@ impl Jobs<'_> {
         }
         let pieces = pieces_of(spec, request, &known.inventory);
         let devices = pieces.first().map_or_else(Devices::default, |piece| piece.slice.devices.clone());
-        state.shared().grant(node, known, &Slice { cores: 0, memory, devices }).unwrap_or_default()
+        state.shared().grant(node, known, spec, &Slice { cores: 0, memory, devices }).unwrap_or_default()
     }
 
     /// Returns the CPUs of a job that has left its nodes: borrowed cores go back to their owners, for whom its guests
@@ -183,7 +183,8 @@ impl Jobs<'_> {
             let known = state.nodes().get(node).filter(|known| state.is_shared(known.cluster))?;
             let mut grant = started.grants.get(node)?.clone();
             let wanted = pieces_of(spec, &started.request, &known.inventory).first()?.slice.cores;
-            let more = state.shared().more_cores(*node, known, wanted.saturating_sub(grant.cores.len()))?;
+            let n_more = wanted.saturating_sub(grant.cores.len());
+            let more = state.shared().more_cores(*node, known, (spec, &grant.cores), n_more)?;
             grant.cores.insert_all(&more);
             Some((*node, grant))
         };

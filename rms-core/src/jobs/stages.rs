@@ -137,7 +137,7 @@ impl Jobs<'_> {
             course = refitted;
         }
         let left = freed.clone();
-        let grants = self.state().grants(&plan::slices_to_grow(self.state(), job, &gained));
+        let grants = self.state().grants(job, &plan::slices_to_grow(self.state(), job, &gained));
         let course = Box::new(course);
         self.context.record(step, Fact::StageEntered { job, at: now, gained, freed, course, grants });
         self.context.leave_ghosts(now, step, job, &left);

@@ -51,7 +51,7 @@ impl Negotiations<'_> {
         }
         let gives_back = negotiation.held.iter().any(|node| !nodes.contains(node));
         let new: Vec<NodeId> = nodes.iter().filter(|node| !negotiation.held.contains(node)).copied().collect();
-        let grants = self.context.state().grants(&plan::slices_to_grow(self.context.state(), job, &new));
+        let grants = self.context.state().grants(job, &plan::slices_to_grow(self.context.state(), job, &new));
         self.context.record(step, Fact::NodesHeld { job, negotiation: id, nodes, grants });
         self.context.passes.wanted |= gives_back;
     }

@@ -160,7 +160,7 @@ impl Negotiations<'_> {
             .div_ceil(threads_of_core(&entry.spec, &known.inventory))
             .checked_sub(part.cores.len())
             .filter(|missing| *missing > 0)?;
-        state.shared().more_cores(node, known, missing)
+        state.shared().more_cores(node, known, (&entry.spec, &part.cores), missing)
     }
 
     /// Carries out an agreement that is not about nodes: changes inside nodes are ordered and awaited, time and

@@ -18,6 +18,14 @@ pub(crate) struct QueuePosition {
     pub(crate) placed_idx: Option<usize>,
 }
 
+/// What is explained: what a job asks for, and its position among the placements of the plan. A job that is not in the
+/// plan is behind all of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting<'a> {
+    pub(crate) spec: &'a JobSpec,
+    pub(crate) placed_idx: usize,
+}
+
 /// Returns the reason why a job has not started; `None` if it has, or if it starts with this pass.
 pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePosition, next_pass: Time) -> Option<Reason> {
     let entry = state.jobs().get(&job)?;
@@ -31,7 +39,10 @@ pub(crate) fn reason(state: &State, plan: &Plan, job: JobId, place: QueuePositio
             let placed = place.placed_idx.and_then(|idx| Some((idx, &plan.placements.get(idx)?.outcome)));
             match (placed, place.queue_idx, launcher_away(state, entry)) {
                 (_, _, Some(away)) => Some(away),
-                (Some((placed_idx, outcome)), _, None) => outcome_reason(state, plan, placed_idx, outcome, next_pass),
+                (Some((placed_idx, outcome)), _, None) => {
+                    let waiting = Waiting { spec: &entry.spec, placed_idx };
+                    outcome_reason(state, plan, waiting, outcome, next_pass)
+                }
                 (None, queue_idx, None) => Some(match (state.depth(), queue_idx) {
                     (Some(depth), Some(queue_idx)) if queue_idx >= depth as usize => {
                         Reason::BeyondDepth { depth, position: queue_idx as u32 + 1 }
@@ -58,7 +69,8 @@ pub(crate) fn short_reason(
         return Some(away);
     }
     let taken = |at, request: &Request, blocked: Option<&Blocked>| busy_step(state, plan.now, at, request, blocked);
-    outcome_reason_by(state, plan, placed_idx, outcome, plan.now, taken)
+    let waiting = Waiting { spec: &entry.spec, placed_idx };
+    outcome_reason_by(state, plan, waiting, outcome, plan.now, taken)
 }
 
 /// Returns a reason if the launcher is away and cannot be notified of a start; the application ends if it stays away.
@@ -79,23 +91,27 @@ fn awaited_launcher(state: &State, entry: &Job) -> Option<Reason> {
     timers.answer.map(|since| Reason::NoRequest { until: until(since) })
 }
 
-/// Returns the reason of a placement, with all jobs that block it. For a placement outside the plan, `placed_idx` is
-/// behind those of the plan.
+/// Returns the reason of a placement, with all jobs that block it.
 pub(crate) fn outcome_reason(
     state: &State,
     plan: &Plan,
-    placed_idx: usize,
+    waiting: Waiting<'_>,
     outcome: &Placed,
     next_pass: Time,
 ) -> Option<Reason> {
     let taken =
-        |at, request: &Request, blocked: Option<&Blocked>| busy_window(state, plan, placed_idx, at, request, blocked);
-    let mut reason = outcome_reason_by(state, plan, placed_idx, outcome, next_pass, taken);
+        |at, request: &Request, blocked: Option<&Blocked>| busy_window(state, plan, waiting, at, request, blocked);
+    let mut reason = outcome_reason_by(state, plan, waiting, outcome, next_pass, taken);
     if let (Some(Reason::Blocked { lenders, .. }), Placed::Later { request, at, fit: None, .. }) =
         (&mut reason, outcome)
     {
-        let waiting = plan.placements.get(placed_idx);
-        *lenders = waiting.and_then(|waiting| mates::lenders(state, plan.now, waiting.job, request, *at)).map(Box::new);
+        let placement = plan.placements.get(waiting.placed_idx);
+        *lenders = placement.and_then(|placed| mates::lenders(state, plan.now, placed.job, request, *at)).map(Box::new);
+    }
+    if let Some(Reason::Blocked { cluster, licence: Some(licence), by, .. }) = &mut reason {
+        let cluster = state.cluster_named(cluster);
+        *by = cluster.map_or_else(Vec::new, |cluster| licences::holders(state, plan.now, cluster, &licence.name));
+        by.truncate(MAX_BLOCKERS);
     }
     reason
 }
@@ -103,7 +119,7 @@ pub(crate) fn outcome_reason(
 fn outcome_reason_by(
     state: &State,
     plan: &Plan,
-    placed_idx: usize,
+    Waiting { spec, placed_idx }: Waiting<'_>,
     outcome: &Placed,
     next_pass: Time,
     taken: impl FnOnce(Time, &Request, Option<&Blocked>) -> Option<BusyWindow>,
@@ -115,8 +131,8 @@ fn outcome_reason_by(
             wanted: shortage.wanted,
             usable: shortage.usable,
             total: n_nodes(state, shortage.cluster),
-            licence: lacking_licence(state, plan, placed_idx, shortage.cluster).map(Box::new),
-            contiguous: placed_job(state, plan, placed_idx).is_some_and(|job| job.spec.resources.contiguous),
+            licence: lacking_licence(state, spec, shortage.cluster).map(Box::new),
+            contiguous: spec.resources.contiguous,
         }),
         Placed::Later { request, at, blocked, nodes, .. } => {
             if let Some((job, until)) = last_waiting_before(state, plan, placed_idx) {
@@ -126,10 +142,8 @@ fn outcome_reason_by(
             if let Some(expected) = blocked.is_none().then(expected).flatten() {
                 return Some(expected);
             }
-            let job = placed_job(state, plan, placed_idx);
-            let wants_neighbours = job.is_some_and(|job| job.spec.resources.contiguous);
-            let licence =
-                job.and_then(|job| licences::shortage(state, plan.now, &job.spec.resources.licences, request));
+            let wants_neighbours = spec.resources.contiguous;
+            let licence = licences::shortage(state, plan.now, &spec.resources.licences, request);
             let (of_licence, licence) = licence.unzip();
             if wants_neighbours && licence.is_none() && *at > plan.now && !nodes.is_empty() {
                 return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
@@ -148,18 +162,13 @@ fn outcome_reason_by(
                 until,
                 by,
                 total: n_nodes(state, cluster),
-                short: shortage(state, plan, placed_idx, request, &cluster).map(Box::new),
+                short: shortage(state, spec, request, &cluster).map(Box::new),
                 licence: licence.map(Box::new),
                 neighbours: Vec::new(),
                 lenders: None,
             })
         }
     }
-}
-
-/// Returns the job of a placement of a plan.
-fn placed_job<'a>(state: &'a State, plan: &Plan, placed_idx: usize) -> Option<&'a Job> {
-    plan.placements.get(placed_idx).and_then(|placement| state.jobs().get(&placement.job))
 }
 
 /// Returns the neighbours that a job waits for, and the jobs that hold some of them before its start.
@@ -212,15 +221,13 @@ fn neighbours_blocked(
 }
 
 /// Returns the first licence of which a cluster has too few for a job, even if no other job used any.
-fn lacking_licence(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Option<LicenceShortage> {
-    let job = state.jobs().get(&plan.placements.get(placed_idx)?.job)?;
+fn lacking_licence(state: &State, spec: &JobSpec, cluster: ClusterId) -> Option<LicenceShortage> {
     let all = state.settings().licences_of(&state.clusters()[&cluster]);
-    licences::lacking(&job.spec.resources.licences, all, all)
+    licences::lacking(&spec.resources.licences, all, all)
 }
 
 /// Returns how many nodes of a core-shared cluster currently have what the job takes of each.
-fn shortage(state: &State, plan: &Plan, placed_idx: usize, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
-    let spec = &state.jobs().get(&plan.placements.get(placed_idx)?.job)?.spec;
+fn shortage(state: &State, spec: &JobSpec, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
     let shared = state.shared().get(*cluster)?;
     let pieces: Vec<Vec<Piece>> = shared.kinds().iter().map(|kind| pieces_of(spec, request, kind)).collect();
     let first = pieces.iter().flatten().next().filter(|piece| !piece.is_whole)?;
@@ -331,7 +338,7 @@ impl BusyWindow {
 fn busy_window(
     state: &State,
     plan: &Plan,
-    placed_idx: usize,
+    Waiting { spec, placed_idx }: Waiting<'_>,
     at: Time,
     request: &Request,
     blocked: Option<&Blocked>,
@@ -344,12 +351,10 @@ fn busy_window(
         let capacity = i64::from(state.n_usable(*cluster));
         let is_shared = state.is_shared(*cluster);
         if is_shared {
-            let short = shortage(state, plan, placed_idx, request, cluster);
+            let short = shortage(state, spec, request, cluster);
             holds.extend(holds_of_shared(state, plan.now, *cluster, short.as_ref().map(|short| (short, *wanted))));
         }
-        if let Some(job) = placed_job(state, plan, placed_idx) {
-            holds.retain(|hold| is_in_the_way(state, hold.job, &job.spec, request, *cluster));
-        }
+        holds.retain(|hold| is_in_the_way(state, hold.job, spec, request, *cluster));
         // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rms_api::answer::LicenceShortage;
-use rms_model::{ClusterId, Devices, Mebibytes, Request, Slice, Span, Time};
+use rms_api::answer::{Blocker, LicenceShortage};
+use rms_model::{ClusterId, Devices, JobId, Mebibytes, NodeId, Request, Slice, Span, Time};
 
 use super::timeline::Timeline;
 use crate::state::job::Job;
@@ -26,7 +26,7 @@ impl Licences {
             (!all.devices.is_empty()).then(|| (*cluster, Timeline::of_free(&all, now)))
         };
         let mut licences = Licences { by_cluster: state.clusters().iter().filter_map(pool).collect() };
-        for entry in state.licensed() {
+        for (_, entry) in state.licensed() {
             let Some(started) = entry.started() else { continue };
             let until = started.at + started.request.wall;
             let until = if until > now { until } else { overdue };
@@ -101,6 +101,22 @@ pub(super) fn shortage(
         let left = licences.by_cluster.get(cluster).map(|pool| pool.at(now).left().devices).unwrap_or_default();
         Some((*cluster, lacking(wanted, &left, all)?))
     })
+}
+
+/// Returns the running jobs that have some of this licence, in the order of their ends.
+pub(super) fn holders(state: &State, now: Time, cluster: ClusterId, name: &str) -> Vec<Blocker> {
+    let holder = |(job, entry): (JobId, &Job)| {
+        let has_some = entry.licences().get(&cluster).is_some_and(|licences| licences.count(name) > 0);
+        let started = entry.started().filter(|_| has_some)?;
+        let is_here = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| known.cluster == cluster);
+        let nodes = entry.nodes().iter().filter(is_here).count() as u32;
+        // A job that should have left is still there.
+        let until = (started.at + started.request.wall).max(now + Span::from_millis(1));
+        Some(Blocker { job, state: entry.state(), nodes, from: now, until, is_offer: false, is_promised: false })
+    };
+    let mut holders: Vec<Blocker> = state.licensed().filter_map(holder).collect();
+    holders.sort_by_key(|holder| (holder.until, holder.job));
+    holders
 }
 
 /// Finds the first licence of which more is wanted than is left.

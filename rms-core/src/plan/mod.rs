@@ -49,7 +49,7 @@ pub(crate) use around::{
     Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after, room_beside, spare,
     spare_licences, starts_after,
 };
-pub(crate) use explain::{QueuePosition, outcome_reason, reason, short_reason};
+pub(crate) use explain::{QueuePosition, Waiting, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use kept::KeptPlan;
 pub(crate) use ledger::base_blocks;

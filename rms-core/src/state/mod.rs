@@ -22,6 +22,7 @@ mod neighbours;
 pub mod node;
 mod nodes;
 mod occupation;
+mod pick;
 mod replay;
 mod shared;
 pub mod sharing;
@@ -262,9 +263,10 @@ impl State {
     }
 
     /// Returns the exact cores and devices that a job gets for its slices of nodes.
-    pub(crate) fn grants(&self, slices: &BTreeMap<NodeId, Slice>) -> BTreeMap<NodeId, Grant> {
+    pub(crate) fn grants(&self, job: JobId, slices: &BTreeMap<NodeId, Slice>) -> BTreeMap<NodeId, Grant> {
         let grant = |(node, slice): (&NodeId, &Slice)| {
-            let grant = self.index.shared.grant(*node, self.nodes.get(node)?, slice)?;
+            let spec = &self.jobs.get(&job)?.spec;
+            let grant = self.index.shared.grant(*node, self.nodes.get(node)?, spec, slice)?;
             Some((*node, grant))
         };
         slices.iter().filter_map(grant).collect()
@@ -288,8 +290,8 @@ impl State {
     }
 
     /// Returns the running jobs that have licences.
-    pub(crate) fn licensed(&self) -> impl Iterator<Item = &Job> {
-        self.index.licensed.iter().filter_map(|job| self.jobs.get(job))
+    pub(crate) fn licensed(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.index.licensed.iter().filter_map(|job| Some((*job, self.jobs.get(job)?)))
     }
 
     /// Returns the running jobs with a course, including those that are being ended.

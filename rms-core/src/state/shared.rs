@@ -1,7 +1,6 @@
 //! The nodes of core-shared clusters: what is free of each now, and which job holds how much of it until when.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use rms_model::{
@@ -10,6 +9,7 @@ use rms_model::{
 
 use super::constraint::{Piece, pieces_of};
 use super::free::IdSet;
+use super::pick::{TaskSize, pick_cores};
 use crate::state::job::{Job, Phase, Started};
 use crate::state::node::Node;
 
@@ -267,9 +267,8 @@ impl Line {
         if self.is_open { u32::try_from(self.room.cores).unwrap_or(0) } else { 0 }
     }
 
-    /// Chooses the cores and devices for a slice that fits: cores of one NUMA domain where possible, otherwise
-    /// neighbouring ones.
-    fn grant(&self, slice: &Slice, inventory: &Inventory) -> Grant {
+    /// Chooses the cores and devices for a slice that fits.
+    fn grant(&self, slice: &Slice, inventory: &Inventory, task: TaskSize) -> Grant {
         let devices = slice.devices.iter().map(|(name, count)| {
             let nobody = Indices::default();
             let taken = self.devices.get(name).unwrap_or(&nobody);
@@ -277,7 +276,7 @@ impl Line {
             (name.to_owned(), free.take(count as usize).collect())
         });
         Grant {
-            cores: pick_cores(&self.cores, slice.cores, inventory),
+            cores: pick_cores(inventory, &self.cores, &Indices::default(), slice.cores, task),
             memory: slice.memory,
             devices: devices.collect(),
         }
@@ -290,17 +289,6 @@ fn reuse_if_equal(last: &mut Arc<Piece>, piece: Piece) -> Arc<Piece> {
         *last = Arc::new(piece);
     }
     Arc::clone(last)
-}
-
-/// Chooses free cores of a node: in the fullest NUMA domain with room, otherwise in the fullest package, otherwise
-/// neighbouring ones.
-fn pick_cores(taken: &Indices, wanted: u32, inventory: &Inventory) -> Indices {
-    let free = |cores: Range<u32>| cores.filter(|core| !taken.contains(*core)).collect::<Vec<u32>>();
-    let has_room = |cores: &Vec<u32>| cores.len() >= wanted as usize;
-    let of_domain = inventory.domains().map(free).filter(has_room).min_by_key(Vec::len);
-    let of_package = || inventory.packages().map(free).filter(has_room).min_by_key(Vec::len);
-    let cores = of_domain.or_else(of_package).unwrap_or_else(|| free(0..inventory.cores));
-    cores.into_iter().take(wanted as usize).collect()
 }
 
 /// `kind` is not compared: kinds are numbered in the order in which they appeared.
@@ -617,11 +605,17 @@ impl Shared {
         })
     }
 
-    /// Chooses further cores of a node beside those in use.
-    pub(crate) fn more_cores(&self, node: NodeId, entry: &Node, n_cores: u32) -> Option<Indices> {
+    /// Chooses further cores of a node for a job that has `own` there, beside those in use.
+    pub(crate) fn more_cores(
+        &self,
+        node: NodeId,
+        entry: &Node,
+        (spec, own): (&JobSpec, &Indices),
+        n_cores: u32,
+    ) -> Option<Indices> {
         let shared = self.clusters.get(&entry.cluster)?;
         let (_, line) = &shared.lines[shared.line_idx(node).ok()?];
-        Some(pick_cores(&line.cores, n_cores, &entry.inventory))
+        Some(pick_cores(&entry.inventory, &line.cores, own, n_cores, TaskSize::of(spec, &entry.inventory)))
     }
 
     /// Chooses up to `count` further devices of this name beside those in use.
@@ -634,56 +628,10 @@ impl Shared {
         free.take(count as usize).collect()
     }
 
-    /// Chooses the cores and devices of a node for a slice that fits.
-    pub(crate) fn grant(&self, node: NodeId, entry: &Node, slice: &Slice) -> Option<Grant> {
+    /// Chooses the cores and devices of a node for a slice of this job that fits.
+    pub(crate) fn grant(&self, node: NodeId, entry: &Node, spec: &JobSpec, slice: &Slice) -> Option<Grant> {
         let shared = self.clusters.get(&entry.cluster)?;
         let (_, line) = &shared.lines[shared.line_idx(node).ok()?];
-        Some(line.grant(slice, &entry.inventory))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(sockets: u32, numa_nodes: u32, cores: u32) -> Inventory {
-        Inventory { sockets, numa_nodes, cores, cpus: cores, ..Inventory::default() }
-    }
-
-    fn picked(taken: &[u32], wanted: u32, inventory: &Inventory) -> String {
-        pick_cores(&taken.iter().copied().collect(), wanted, inventory).to_string()
-    }
-
-    #[test]
-    fn cores_come_from_the_fullest_domain_that_has_room() {
-        let inventory = node(2, 4, 16);
-        assert_eq!(picked(&[], 4, &inventory), "0-3");
-        assert_eq!(picked(&[0, 1, 4], 2, &inventory), "2-3");
-        assert_eq!(picked(&[0, 1, 4], 3, &inventory), "5-7");
-        assert_eq!(picked(&[0, 1, 4], 4, &inventory), "8-11");
-    }
-
-    #[test]
-    fn cores_straddle_domains_before_packages_and_packages_only_where_they_must() {
-        let inventory = node(2, 4, 16);
-        assert_eq!(picked(&[0], 6, &inventory), "1-6");
-        assert_eq!(picked(&[0, 8, 9, 10], 5, &inventory), "11-15");
-        assert_eq!(picked(&[0, 1, 2, 8, 9, 10], 9, &inventory), "3-7,11-14");
-    }
-
-    #[test]
-    fn domains_that_do_not_divide_the_cores_are_told_apart() {
-        assert_eq!(picked(&[0, 4], 2, &node(3, 3, 10)), "5-6");
-    }
-
-    #[test]
-    fn cores_come_from_one_domain_and_one_package_also_where_these_are_not_equal() {
-        // Packages of 3 and 8 cores, the second of two domains.
-        let inventory = node(2, 3, 11).with_parts(vec![3, 8], vec![3, 4, 4]);
-        assert_eq!(picked(&[0], 2, &inventory), "1-2");
-        assert_eq!(picked(&[0], 3, &inventory), "3-5");
-        assert_eq!(picked(&[0, 3], 4, &inventory), "7-10");
-        assert_eq!(picked(&[3, 7], 5, &inventory), "4-6,8-9");
-        assert_eq!(picked(&[3, 7], 7, &inventory), "0-2,4-6,8");
+        Some(line.grant(slice, &entry.inventory, TaskSize::of(spec, &entry.inventory)))
     }
 }

@@ -3,9 +3,10 @@
 use rms_api::answer::{Answer, Reason};
 use rms_api::call::{Select, Submission};
 use rms_api::{Call, Query};
-use rms_model::{Identity, Profile, Role, Span};
+use rms_model::{Identity, Mebibytes, Profile, Role, Span};
 
 use super::World;
+use super::sharing::shared;
 
 #[test]
 fn each_job_beyond_the_depth_is_told_its_own_place() {
@@ -55,6 +56,41 @@ fn a_job_would_start_neither_held_nor_before_its_begin() {
     assert_eq!(would_start(Some(late), false), (Some(late), Some(Reason::NotBefore { at: late })));
     let (at, reason) = would_start(Some(soon), false);
     assert!(at.is_some_and(|at| at > soon) && matches!(reason, Some(Reason::Blocked { .. })), "{running} runs");
+}
+
+#[test]
+fn a_job_that_would_wait_is_told_the_same_as_one_that_waits() {
+    let ask = |submission: &mut Submission, cores: u32, memory: u64, licences: u32| {
+        (submission.n_tasks, submission.cpus_per_task) = (Some(1), cores);
+        submission.constraint.memory = Mebibytes(memory);
+        submission.resources.licences.add("matlab", licences);
+    };
+    let mut world = shared(&[(8, 0), (8, 0)]);
+    world.set("licences@c", "matlab:2");
+    for _ in 0..2 {
+        world.submit_with(|submission| ask(submission, 1, 5000, 1));
+    }
+    for (memory, licences) in [(6000, 0), (0, 2)] {
+        let mut submission = Submission { test_only: true, ..world.submission() };
+        ask(&mut submission, 1, memory, licences);
+        let Answer::WouldStart { at, reason, .. } = world.ask(Call::Submit(Box::new(submission))) else {
+            panic!("no estimate")
+        };
+        let waits = world.submit_with(|submission| ask(submission, 1, memory, licences));
+        let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![waits])))) else {
+            panic!("no details")
+        };
+        let line = &jobs[0].line;
+        let is_named = match &reason {
+            Some(Reason::Blocked { short: Some(short), licence, .. }) => {
+                licence.is_some() == (licences > 0) && (short.with_memory == 0) == (memory > 0)
+            }
+            _ => false,
+        };
+        assert!(is_named, "{reason:?}");
+        assert_eq!((&at, &reason), (&line.estimate, &line.reason));
+        world.ask(Call::Cancel { select: Select::Ids(vec![waits]) });
+    }
 }
 
 /// The view shows what the started job holds for its minute, and the first of the queue after it; not what is behind

@@ -1,7 +1,7 @@
 //! Licences of a cluster: granted once, planned with, and named when they are missing.
 
-use rms_api::answer::{LicenceShortage, Reason};
-use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::answer::{Answer, LicenceShortage, Reason};
+use rms_api::call::{Nodes, Query, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Devices, ExpandLimit, Identity, Inventory, JobId, Mebibytes, Role, Span, Time};
@@ -64,6 +64,8 @@ fn a_licence_is_given_once_and_who_lacks_one_is_told_so() {
         let first = world.licensed("matlab:2", 100);
         let waits = world.licensed("matlab:2,ansys", 100);
         let other = world.licensed("matlab", 100);
+        let plain = world.licensed("", 100);
+        assert_eq!(world.is_running(plain), policy != "fcfs", "{policy}, {allocation}");
         assert!(world.is_running(first) && !world.is_running(waits), "{policy}, {allocation}");
         assert_eq!(world.is_running(other), policy != "fcfs", "{policy}, {allocation}");
         let line = world.line(waits);
@@ -71,6 +73,12 @@ fn a_licence_is_given_once_and_who_lacks_one_is_told_so() {
         let Some(Reason::Blocked { licence: Some(licence), .. }) = line.reason else { panic!("{:?}", line.reason) };
         let free = if policy == "fcfs" { 1 } else { 0 };
         assert_eq!(*licence, LicenceShortage { name: "matlab".to_owned(), wanted: 2, free, total: 3 });
+        let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![waits])))) else {
+            panic!("no details")
+        };
+        let Some(Reason::Blocked { by, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line.reason) };
+        let holders: Vec<JobId> = by.iter().map(|holder| holder.job).collect();
+        assert_eq!(holders, if policy == "fcfs" { vec![first] } else { vec![first, other] }, "{policy}, {allocation}");
         world.finish(first);
         assert!(world.is_running(waits), "{policy}, {allocation}");
     }

@@ -3,11 +3,13 @@
 use rms_api::answer::Answer;
 use rms_api::call::update::{Changes, ResourceChanges};
 use rms_api::call::{Nodes, Select, Shape, Submission};
+use rms_api::desired::{AgentHello, NodeReport};
 use rms_api::filter::NodeFilter;
 use rms_api::{Call, Query};
 use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Time, Work};
 
 use super::World;
+use crate::Event;
 
 /// Creates two nodes of 8 cores with two threads each and 16 GiB, one of them with GPUs, and a large one.
 fn world() -> World {
@@ -51,6 +53,20 @@ fn tasks_that_share_cpus_fit_on_one_node() {
         sizes(&world, job).into_iter().max()
     };
     assert_eq!([most(1, 0), most(0, 0), most(0, 10)], [Some(2), Some(1), Some(3)]);
+}
+
+#[test]
+fn what_no_cluster_has_is_refused_with_the_most_that_one_has() {
+    let mut world = world();
+    let inventory = Inventory { cores: 96, cpus: 96, memory: Mebibytes(1 << 20), ..Inventory::default() };
+    let hello = AgentHello { cluster: "d".to_owned(), address: "127.0.0.1:1".to_owned(), inventory, trouble: None };
+    world.event(Event::AgentConnected { name: "d1".to_owned(), hello, report: NodeReport::default() });
+    let said = world.refused(|job| job.constraint.memory = Mebibytes((1 << 20) + 1));
+    assert!(said.contains("cluster d has 0") && said.contains("largest node has 1048576 MiB"), "{said}");
+    let said = world.refused(|job| job.cpus_per_task = 97);
+    assert!(said.contains("largest node of cluster d has 96 CPUs"), "{said}");
+    let said = world.refused(|job| (job.clusters, job.cpus_per_task) = (vec!["c".to_owned()], 97));
+    assert!(said.contains("largest node of cluster c has 64 CPUs"), "{said}");
 }
 
 #[test]

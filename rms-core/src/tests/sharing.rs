@@ -105,6 +105,14 @@ fn jobs_stay_in_one_package_also_where_these_are_not_equal() {
 }
 
 #[test]
+fn tasks_span_no_packages_where_they_need_not() {
+    let mut world = shared(&[(8, 0)]);
+    let pair = world.submit_with(|submission| (submission.n_tasks, submission.cpus_per_task) = (Some(2), 3));
+    let other = world.asks(PLAIN);
+    assert_eq!([pair, other].map(|job| world.cores_of(job).join(" ")), ["n1:0-2,4-6", "n1:3"]);
+}
+
+#[test]
 fn memory_and_devices_are_given_once_too() {
     let mut world = shared(&[(8, 2), (8, 0)]);
     let first = world.asks(Ask { memory: 6000, ..PLAIN });
