@@ -190,10 +190,6 @@ pub fn entry_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("entry")
 }
 
-pub fn write_entry(entry_dir: &Path, entry: &Entry) -> io::Result<()> {
-    write_whole(&entry_path(entry_dir), &serde_json::to_vec(entry).map_err(io::Error::other)?, 0o600)
-}
-
 pub fn read_entry(entry_dir: &Path) -> io::Result<Entry> {
     serde_json::from_slice(&fs::read(entry_path(entry_dir))?).map_err(io::Error::other)
 }
