@@ -1,6 +1,7 @@
 //! The link to the server and the calls on it.
 
 pub(crate) mod follow;
+mod orders;
 mod renewal;
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use rms_api::answer::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_api::audit::AuditEntry;
-use rms_api::call::{Call, Query, Select, Submission};
-use rms_api::masks::{MaskOrder, MasksOf, NodeMasks};
-use rms_api::negotiate::BudgetLine;
+use rms_api::call::{Call, Query, Select};
+use rms_api::masks::{MasksOf, NodeMasks};
+use rms_api::negotiate::{BudgetLine, NegotiationLine};
 use rms_model::token::{Issued, Token};
-use rms_model::{ClusterId, Evolution, Identity, JobId, JobRecord, Request, Time};
+use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::link::{dial_local, port_unreachable};
 use rms_wire::{Backoff, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, TokenText, Tuning};
 use tokio::sync::{Mutex, mpsc};
@@ -103,6 +104,7 @@ pub struct NodeList {
 
 /// The result of an order to several jobs, job by job.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the order may have been refused for some of the jobs"]
 pub struct JobsDone {
     /// Jobs for which the order was carried out.
     pub done: Vec<JobId>,
@@ -319,82 +321,6 @@ impl Client {
         self.ask(&ClientRequest::Call(Call::Query(query))).await
     }
 
-    /// Makes any call of the core except `Join`; the typed methods are easier to use. A query is repeated if the link
-    /// breaks.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn call(&self, call: Call) -> Result<Answer, CallError> {
-        let is_question = matches!(call, Call::Query(_));
-        let request = ClientRequest::Call(call);
-        if is_question { self.ask(&request).await } else { self.tell(&request).await }
-    }
-
-    /// Submits a job. When this returns, the job is durable.
-    ///
-    /// # Errors
-    /// See [`CallError`]; a refusal says what would be possible.
-    pub async fn submit(&self, submission: Submission) -> Result<Submitted, CallError> {
-        let reply = self.call(Call::Submit(Box::new(submission))).await?;
-        if let Answer::Submitted { job } = reply {
-            return Ok(Submitted::Job(job));
-        }
-        let Answer::WouldStart { request, at, reason } = reply else {
-            return Err(CallError::Unexpected);
-        };
-        Ok(Submitted::WouldStart { request, at, reason })
-    }
-
-    /// Gives an order to jobs: cancel, signal, hold, release or set the priority.
-    ///
-    /// # Errors
-    /// See [`CallError`]; refusals of single jobs are in the result.
-    pub async fn order(&self, call: Call) -> Result<JobsDone, CallError> {
-        let Answer::Jobs { done, refused } = self.call(call).await? else {
-            return Err(CallError::Unexpected);
-        };
-        Ok(JobsDone { done, refused })
-    }
-
-    /// Sets the priority of waiting jobs: the higher, the sooner. Only an admin may go above 0.
-    ///
-    /// # Errors
-    /// See [`Client::order`].
-    pub async fn set_priority(&self, select: Select, priority: i32) -> Result<JobsDone, CallError> {
-        self.order(Call::set_priority(select, priority)).await
-    }
-
-    /// Gives an order whose answer is only that it was carried out, durably: set, drain, down, resume, remove, revoke.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn change(&self, call: Call) -> Result<(), CallError> {
-        let reply = self.call(call).await?;
-        // The list of jobs is ignored.
-        let is_done = matches!(reply, Answer::Done | Answer::Jobs { .. });
-        if is_done { Ok(()) } else { Err(CallError::Unexpected) }
-    }
-
-    /// Replaces the announced stages of an evolving job (000, 003). For a waiting job, `stages` are all of its stages;
-    /// for a running job, those from now on, of which the first is what the job holds. With `open`, more stages may be
-    /// announced before these are over.
-    ///
-    /// # Errors
-    /// If the stages do not fit within the job's expand limit, the refusal says when they would; the stages announced before
-    /// stay.
-    pub async fn evolve(&self, job: JobId, stages: Evolution, open: bool) -> Result<(), CallError> {
-        self.change(Call::Evolve { job, stages, open }).await
-    }
-
-    /// Chooses, by name, the nodes that an evolving job frees at its next smaller stage (003, Alg. 1: the application
-    /// chooses).
-    ///
-    /// # Errors
-    /// Some nodes are not the job's, its first node is among them, or there are more than the next stage gives up.
-    pub async fn free_nodes(&self, job: JobId, nodes: Vec<String>) -> Result<(), CallError> {
-        self.change(Call::FreeNodes { job, nodes }).await
-    }
-
     /// Returns all waiting and running jobs.
     ///
     /// # Errors
@@ -535,17 +461,16 @@ impl Client {
         Ok((now, nodes))
     }
 
-    /// Sets the CPUs on which one process of a running job may run, as DROM does (004, §3.3), and returns the job's masks on
-    /// that node after the change. CPUs have the kernel's numbers.
+    /// Returns the negotiations of one job, or of all jobs in the system that the caller may see. The time is the server's
+    /// clock.
     ///
     /// # Errors
-    /// See [`CallError`]. Also fails if the job belongs to another user or does not run, if the process or the CPUs are
-    /// not the job's on that node, or if the node does not answer.
-    pub async fn set_mask(&self, job: JobId, order: MaskOrder) -> Result<(Time, Vec<NodeMasks>), CallError> {
-        let Answer::Masks { now, nodes } = self.call(Call::SetMask { job, order }).await? else {
+    /// See [`CallError`]; also fails if the job does not exist or belongs to another user.
+    pub async fn negotiations(&self, job: Option<JobId>) -> Result<(Time, Vec<NegotiationLine>), CallError> {
+        let Answer::Negotiations { now, lines } = self.query(Query::Negotiations { job }).await? else {
             return Err(CallError::Unexpected);
         };
-        Ok((now, nodes))
+        Ok((now, lines))
     }
 
     /// Returns the join tokens that the server remembers.
@@ -612,7 +537,7 @@ impl Client {
     }
 
     /// Creates a token for the CA and the address of this server. The server does not know it yet: pass its id and digest to
-    /// [`Call::CreateToken`]. `address` replaces the address that this client uses.
+    /// [`Client::create_token`]. `address` replaces the address that this client uses.
     ///
     /// # Errors
     /// The address is not of the form `host:port`.

@@ -51,7 +51,7 @@ pub use launcher_schedule as schedule;
 pub use rms_api as api;
 pub use rms_api::Refused;
 pub use rms_api::answer::{LauncherReport, LauncherTraffic, ServerReport};
-pub use rms_api::call::{Call, HistoryQuery, Query, Select, Submission};
+pub use rms_api::call::{HistoryQuery, Select, Submission};
 pub use rms_api::filter::{JobFilter, NodeFilter};
 /// The vocabulary types: times, requests, profiles, resources.
 pub use rms_model as model;

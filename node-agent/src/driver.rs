@@ -318,7 +318,7 @@ impl Node {
                 // The execution may have been here earlier.
                 let n_steps = self.shares.get(desired.job, desired.run).map_or(0, |before| before.n_steps());
                 let entry_dir = self.setup.spool.entry_dir(desired.job, desired.run);
-                self.shares.insert(Share::new(order, entry_dir, n_steps));
+                self.shares.insert(Share::new(order, entry_dir, n_steps, self.work_queues.clone()));
             }
             Outbound::Restore { job, run, has_ended } => self.restore((job, run), has_ended),
             Outbound::Order { seat, job, run } => {
@@ -358,9 +358,9 @@ impl Node {
             }
             Outbound::Drop { job, run } => drop(self.shares.remove(job, run)),
             Outbound::MarkForgotten { job, run } => {
-                let path = spool::forgotten_path(&self.setup.spool.entry_dir(job, run));
+                let entry_dir = self.setup.spool.entry_dir(job, run);
                 self.work_queues.add(WorkKey::Execution(job, run), move || {
-                    let _asked_again_after_a_restart = std::fs::write(path, "");
+                    let _asked_again_after_a_restart = spool::mark_forgotten(&entry_dir);
                 });
             }
             Outbound::RemoveEntry { job, run } => self.remove_entry(job, run),
@@ -449,7 +449,7 @@ impl Node {
             leftovers::clear(&cgroup);
             if with_folder {
                 // The supervisor has usually removed it on exit.
-                let _gone_already = std::fs::remove_dir_all(folder);
+                let _tried_again_by_the_next_agent = spool::remove(&folder);
             }
         });
     }
@@ -464,7 +464,8 @@ impl Node {
     fn restore(&self, id: ExecutionId, has_ended: bool) {
         let Some(recovered) = self.found.get(&id) else { return };
         let Some(entry) = &recovered.entry else { return };
-        let share = Share::new(entry.order.clone(), self.setup.spool.entry_dir(id.0, id.1), recovered.n_steps);
+        let entry_dir = self.setup.spool.entry_dir(id.0, id.1);
+        let share = Share::new(entry.order.clone(), entry_dir, recovered.n_steps, self.work_queues.clone());
         match has_ended {
             true => share.end(),
             false => self.request_key(&entry.order),
@@ -491,8 +492,7 @@ impl Node {
         let entry_dir = self.setup.spool.entry_dir(job, run);
         let events = self.events.clone();
         self.work_queues.add(WorkKey::Execution(job, run), move || {
-            let removed = std::fs::remove_dir_all(entry_dir);
-            if let Err(error) = removed.or_else(ignore_not_found) {
+            if let Err(error) = spool::remove(&entry_dir) {
                 tracing::warn!(%job, %error, "cannot remove a spool entry");
             }
             let _agent_ends = events.blocking_send(NodeEvent::Inbound(Inbound::Removed { job, run }));
@@ -563,12 +563,5 @@ fn ensure_spool(setup: &Setup, events: &mpsc::Sender<NodeEvent>) {
         Err(error) => {
             tracing::error!(%dir, error = chain(&error), "the spool was deleted and cannot be created again");
         }
-    }
-}
-
-fn ignore_not_found(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _other => Err(error),
     }
 }

@@ -1,20 +1,18 @@
 //! Sends the streams of a job's tasks from the spool to followers, and forwards their input.
 
-use std::fs::File;
+mod files;
+
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rms_model::Work;
-use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
-use rms_wire::{Channel, Chunk, FollowOrder, Input, LinkError, Offset, Receiver, Sender, Spooled, Stream};
+use rms_wire::{Channel, FollowOrder, Input, LinkError, Receiver, Sender, Spooled};
 use thiserror::Error;
 
+use self::files::{Batch, Rest, SpoolFiles};
 use crate::frame;
 use crate::order::{TASK_INPUT, WINDOW};
 use crate::share::{Share, Shares, StreamEvent};
-use crate::spool::{self, OutputManifest, Size};
 use crate::watch::{Watch, Watches};
 
 /// Why a follower was not served to the end.
@@ -64,28 +62,26 @@ async fn send_streams(
     sender: &mut Sender,
     watches: &Watches,
 ) -> Result<(), FollowError> {
-    let mut streams = streams(share, order);
+    let mut files = SpoolFiles::new(share, order);
     let watch = watch_entry(share, watches).await?;
-    let may_spawn = share.order().is_streamed() && matches!(share.order().launch.execution.work, Work::Tasks { .. });
     loop {
         let changed = share.changed();
         tokio::pin!(changed);
         changed.as_mut().enable();
         // Checked before the last read of the files, so that everything written before the end is seen.
         let has_ended = share.has_ended();
-        let written = has_ended.then(|| read_manifest(share));
-        if may_spawn {
-            add_spawned(&mut streams, share, order);
+        let batch;
+        (files, batch) = read(share, files, has_ended).await?;
+        for chunk in batch.chunks {
+            sender.send(&Spooled::Chunk(chunk)).await?;
         }
-        for stream in &mut streams {
-            while let Some(chunk) = stream.read().map_err(|source| stream.error(source))? {
-                sender.send(&Spooled::Chunk(chunk)).await?;
+        match batch.rest {
+            Rest::More => continue,
+            Rest::Later => {}
+            Rest::End(last) => {
+                sender.send(&last).await?;
+                return Ok(());
             }
-        }
-        if let Some(written) = written {
-            let last = written?.and_then(|written| missing(&streams, &written)).unwrap_or(Spooled::End);
-            sender.send(&last).await?;
-            return Ok(());
         }
         tokio::select! {
             () = watch.woken() => {}
@@ -94,25 +90,15 @@ async fn send_streams(
     }
 }
 
-/// Returns the manifest that the supervisor has written at the end, if there are streams.
-fn read_manifest(share: &Share) -> Result<Option<OutputManifest>, FollowError> {
-    if !share.order().is_streamed() {
-        return Ok(None);
-    }
-    let found = spool::read_manifest(share.entry_dir(), share.job(), share.run());
-    found.map_err(|source| FollowError::Result { path: spool::result_path(share.entry_dir()), source })
-}
-
-/// Returns the missing parts of the streams.
-fn missing(streams: &[SpoolFile], written: &OutputManifest) -> Option<Spooled> {
-    let mut lost: Vec<(Offset, String)> = streams.iter().filter_map(|stream| stream.lost(written)).collect();
-    let mut reason = lost.first().map(|(_, reason)| reason.clone());
-    if lost.is_empty() && written.was_full {
-        reason = Some("its disk was full while the job wrote, so that some of it may be lost".to_owned());
-        lost = streams.iter().map(|stream| (stream.place(), String::new())).collect();
-    }
-    let from = lost.into_iter().map(|(offset, _)| offset).take(MAX_LINES).collect();
-    Some(Spooled::Missing { reason: reason?, from })
+/// Reads a batch off the agent's task: a disk may be slow.
+async fn read(share: &Share, mut files: SpoolFiles, has_ended: bool) -> Result<(SpoolFiles, Batch), FollowError> {
+    let reading = tokio::task::spawn_blocking(move || {
+        let batch = files.read(has_ended);
+        (files, batch)
+    });
+    let failed = |error| FollowError::Read { path: share.entry_dir().clone(), source: io::Error::other(error) };
+    let (files, batch) = reading.await.map_err(failed)?;
+    Ok((files, batch?))
 }
 
 /// Watches the entry as soon as the supervisor has created it.
@@ -127,111 +113,6 @@ async fn watch_entry(share: &Share, watches: &Watches) -> Result<Watch, FollowEr
             Err(error) if may_come && error.kind() == io::ErrorKind::NotFound => changed.await,
             Err(source) => return Err(FollowError::Read { path: share.entry_dir().clone(), source }),
         }
-    }
-}
-
-/// A file of the spool, and how much of it was sent.
-struct SpoolFile {
-    path: PathBuf,
-    file: Option<File>,
-    next: Chunk,
-    /// Whether a part of it was sent over this channel.
-    is_read: bool,
-}
-
-/// Adds the streams of spawned tasks, which exist once the tasks are started.
-fn add_spawned(streams: &mut Vec<SpoolFile>, share: &Share, follow: &FollowOrder) {
-    let known = |task: u32| streams.iter().any(|stream| stream.next.task == task);
-    let found = spool::stream_tasks(share.entry_dir());
-    let new: Vec<u32> = found.into_iter().filter(|task| !known(*task)).collect();
-    streams.extend(new.into_iter().flat_map(|task| both(share, follow, task)));
-}
-
-fn streams(share: &Share, follow: &FollowOrder) -> Vec<SpoolFile> {
-    let order = share.order();
-    let node_idx = order.node_idx;
-    let tasks = match (&order.launch.execution.work, order.place()) {
-        (Work::Script { .. }, _) if node_idx == 0 => 0..1,
-        (Work::Tasks { .. }, Some(place)) => place.first_task..place.first_task + place.n_tasks,
-        (Work::Script { .. } | Work::Nodes, _) | (Work::Tasks { .. }, None) => 0..0,
-    };
-    if !order.is_streamed() {
-        return Vec::new();
-    }
-    tasks.flat_map(|task| both(share, follow, task)).collect()
-}
-
-/// Returns both streams of one task, from the follower's offsets on.
-fn both(share: &Share, follow: &FollowOrder, task: u32) -> [SpoolFile; 2] {
-    let node_idx = share.order().node_idx;
-    [(Stream::Out, "out"), (Stream::Err, "err")].map(|(stream, name)| {
-        // The index of this node may have changed; a task's number is unique in the job.
-        let is_this = |from: &&rms_wire::Offset| from.task == task && from.stream == stream;
-        let offset = follow.from.iter().find(is_this).map_or(0, |from| from.offset);
-        let next = Chunk { node_idx, task, stream, offset, bytes: Vec::new() };
-        SpoolFile { path: spool::stream_path(share.entry_dir(), name, task), file: None, next, is_read: false }
-    })
-}
-
-impl SpoolFile {
-    /// Reads the next piece, if there is one yet.
-    fn read(&mut self) -> io::Result<Option<Chunk>> {
-        if self.file.is_none() {
-            match File::open(&self.path) {
-                Ok(file) => self.file = Some(file),
-                // The task has not been started yet, or never was.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        }
-        let Some(file) = &self.file else { return Ok(None) };
-        let len = file.metadata()?.len();
-        // The file may have been truncated, and the rest was sent.
-        let n_new = len.saturating_sub(self.next.offset);
-        if n_new == 0 {
-            return Ok(None);
-        }
-        let mut bytes = vec![0; n_new.min(MAX_CHUNK_BYTES as u64) as usize];
-        let n_read = file.read_at(&mut bytes, self.next.offset)?;
-        bytes.truncate(n_read);
-        let chunk = Chunk { bytes, ..self.next.clone() };
-        self.next.offset += n_read as u64;
-        self.is_read |= n_read > 0;
-        Ok((n_read > 0).then_some(chunk))
-    }
-
-    /// Returns the offset up to which the file was sent.
-    fn place(&self) -> Offset {
-        let Chunk { node_idx, task, stream, offset, bytes: _ } = self.next;
-        Offset { node_idx, task, stream, offset }
-    }
-
-    /// Returns the offset from which data is missing, and why, once everything that exists was sent.
-    fn lost(&self, written: &OutputManifest) -> Option<(Offset, String)> {
-        let written = written.stream(self.next.task, self.next.stream == Stream::Err)?;
-        let path = self.path.display();
-        let Some(size) = written.size else {
-            // A file that was open here before it was deleted was read to its end.
-            return self.file.is_none().then(|| (self.place(), format!("{path} was deleted while the job ran")));
-        };
-        let now = std::fs::metadata(&self.path).ok().as_ref().map(Size::of);
-        let has_all = self.next.offset >= size.n_bytes;
-        let reason = match now {
-            None if !has_all => format!("{path} was deleted"),
-            Some(now) if !has_all => format!("{path} has {} bytes, and had {}", now.n_bytes, size.n_bytes),
-            Some(now) if self.is_read && now.n_bytes == size.n_bytes && now != size => {
-                return Some((
-                    Offset { offset: 0, ..self.place() },
-                    format!("{path} was changed after the job had ended"),
-                ));
-            }
-            None | Some(_) => return None,
-        };
-        Some((self.place(), reason))
-    }
-
-    fn error(&self, source: io::Error) -> FollowError {
-        FollowError::Read { path: self.path.clone(), source }
     }
 }
 

@@ -14,6 +14,7 @@ pub mod hash;
 pub mod keys;
 pub mod leftovers;
 pub mod local;
+pub mod lookup;
 pub mod masks;
 pub mod order;
 pub mod peer;

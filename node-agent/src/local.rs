@@ -1,15 +1,13 @@
 //! The socket for processes of jobs, and no others: commands and steps on the nodes of their job, and its credentials.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::unistd::{Pid, Uid, User};
+use nix::unistd::{Pid, Uid};
 use rms_api::desired::LaunchNode;
 use rms_model::checked::MAX_ENVIRONMENT_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::exec::{self, Command, FromCommand, ToCommand};
 use crate::frame::{self, Decoder, Frame};
 use crate::keys::Keys;
+use crate::lookup;
 use crate::peer::Peers;
 use crate::rsh::{Call, CommandEnd, Request, STDERR, STDIN, STDOUT};
 use crate::share::{MAX_STEPS, Share, Shares};
@@ -32,8 +31,7 @@ use crate::supervisor::tree;
 /// # Errors
 /// The socket cannot be bound.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    let listener: StdUnixListener = spool::bind_socket(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    let listener: StdUnixListener = spool::bind_socket_for_all(path)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
@@ -169,6 +167,9 @@ fn reject(stream: &UnixStream, reason: String) {
 }
 
 async fn serve_caller(stream: UnixStream, share: Share, mut place: Place, peers: Peers, keys: &Keys, server: String) {
+    if let Err(reason) = check_owner(&share, place.user).await {
+        return reject(&stream, reason);
+    }
     let (mut read, mut write) = stream.into_split();
     let mut decoder = Decoder::default();
     let call = tokio::time::timeout(REQUEST_TIMEOUT, first_frame(&mut read, &mut decoder, &mut place)).await;
@@ -217,14 +218,19 @@ fn caller_share(peer: UCred, shares: &Shares) -> Result<Share, String> {
     let running = shares.all();
     while let Some(pid) = ancestor.filter(|pid| pid.as_raw() > 1) {
         if let Some(share) = running.iter().find(|share| share.supervisor() == Some(pid.as_raw())) {
-            let owner = &share.order().launch.owner.0;
-            let uid = Uid::from_raw(peer.uid());
-            let is_owner = User::from_name(owner).ok().flatten().is_none_or(|user| user.uid == uid);
-            return if is_owner { Ok(share.clone()) } else { Err(format!("the job is {owner}'s")) };
+            return Ok(share.clone());
         }
         ancestor = tree::parent_of(pid);
     }
     Err("only processes of a job on this node are served here".to_owned())
+}
+
+/// # Errors
+/// The job belongs to another user than the caller.
+async fn check_owner(share: &Share, caller: Uid) -> Result<(), String> {
+    let owner = share.order().launch.owner.0.clone();
+    let is_owner = lookup::uid(owner.clone()).await.is_none_or(|uid| uid == caller);
+    if is_owner { Ok(()) } else { Err(format!("the job is {owner}'s")) }
 }
 
 /// Requests the key of a job unless that was done already; the caller waits for its files.
@@ -333,6 +339,7 @@ mod tests {
     use crate::order;
     use crate::rsh::StepRequest;
     use crate::supervisor::now;
+    use crate::work_queues::WorkQueues;
 
     /// A node with one job, whose processes are this one; its supervisor reads nothing.
     struct Node {
@@ -350,7 +357,12 @@ mod tests {
             let chain = authority.sign(key.csr_der(), &identity, &draw_serial(), from, until).expect("a certificate");
             let endpoint = Endpoint::dial(&key.into_credentials(&chain, authority.ca_pem()).expect("credentials"));
             let (to_supervisor, queue) = mpsc::channel(MAX_PIECES);
-            let share = Share::new(order::tests::order([order::tests::node("n1")]), dir.path().to_owned(), 0);
+            let share = Share::new(
+                order::tests::order([order::tests::node("n1")]),
+                dir.path().to_owned(),
+                0,
+                WorkQueues::default(),
+            );
             share.attach(to_supervisor, Pid::this().as_raw());
             let shares = Shares::default();
             shares.insert(share);

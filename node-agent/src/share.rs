@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rms_model::{JobId, Run, Time};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::frame;
 use crate::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
 use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, Up};
 use crate::spool;
+use crate::work_queues::{WorkKey, WorkQueues};
 
 /// An execution on this node; clones are the same one.
 #[derive(Clone, Debug)]
@@ -24,6 +25,7 @@ struct Parts {
     /// Replaced when the job's nodes change.
     order: Mutex<Arc<Order>>,
     entry_dir: PathBuf,
+    work_queues: WorkQueues,
     state: Mutex<State>,
     /// Wakes tasks that wait for the end of the streams or for a supervisor.
     changed: Notify,
@@ -72,7 +74,7 @@ const MAX_STEP_EVENTS: usize = 1 << 22;
 
 impl Share {
     /// Creates a share for which `n_steps` steps were already requested here.
-    pub fn new(order: Order, entry_dir: PathBuf, n_steps: u32) -> Share {
+    pub fn new(order: Order, entry_dir: PathBuf, n_steps: u32, work_queues: WorkQueues) -> Share {
         let state = State {
             to: None,
             supervisor: None,
@@ -87,7 +89,8 @@ impl Share {
             nodes: BTreeMap::new(),
         };
         let (job, run, order) = (order.job, order.run, Mutex::new(Arc::new(order)));
-        Share(Arc::new(Parts { job, run, order, entry_dir, state: Mutex::new(state), changed: Notify::new() }))
+        let (state, changed) = (Mutex::new(state), Notify::new());
+        Share(Arc::new(Parts { job, run, order, entry_dir, work_queues, state, changed }))
     }
 
     /// Returns the latest order.
@@ -230,20 +233,33 @@ impl Share {
         has_room.then(|| StepSlot(self.clone()))
     }
 
-    /// Returns the number of a new step that is requested here.
-    pub fn new_step(&self) -> u32 {
+    /// Returns the number of a new step that is requested here, once it is on disk.
+    pub async fn new_step(&self) -> u32 {
         let node_idx = self.order().node_idx;
-        let mut state = self.state();
-        let n_steps = state.n_steps;
-        state.n_steps += 1;
+        let (n_before, written) = self.number_step();
         // Written before the number is used: a restarted agent continues after it, or files of `%s` would be
         // overwritten.
-        if let Err(error) = spool::write_steps(&self.0.entry_dir, state.n_steps) {
-            let (job, run) = (self.0.job, self.0.run);
-            tracing::warn!(%job, %run, %error, "cannot note the number of a step: after a restart it may come again");
-        }
+        let _failure_was_logged = written.await;
         // Steps that are requested on other nodes are numbered by the agents there.
-        n_steps + node_idx * STEPS_PER_NODE
+        n_before + node_idx * STEPS_PER_NODE
+    }
+
+    /// Returns how many steps were requested before, and queues the write of the new number.
+    fn number_step(&self) -> (u32, oneshot::Receiver<()>) {
+        let (job, run, entry_dir) = (self.0.job, self.0.run, self.0.entry_dir.clone());
+        let (noted, written) = oneshot::channel();
+        let mut state = self.state();
+        let n_before = state.n_steps;
+        state.n_steps += 1;
+        let n_steps = state.n_steps;
+        // Queued under the lock, so that the numbers are written in their order.
+        self.0.work_queues.add(WorkKey::Execution(job, run), move || {
+            if let Err(error) = spool::write_steps(&entry_dir, n_steps) {
+                tracing::warn!(%job, %run, %error, "cannot note the number of a step: after a restart it may come again");
+            }
+            let _caller_left = noted.send(());
+        });
+        (n_before, written)
     }
 
     /// Calls `decide` with the CPUs that steps use on each node, and counts those of the new step until the guard is
@@ -427,5 +443,35 @@ pub fn push(to: &ToSeat, frame: Vec<u8>) {
         }
         // The supervisor's end is reported by a separate event.
         Err(mpsc::error::TrySendError::Closed(_)) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::order;
+
+    #[tokio::test]
+    async fn the_number_of_a_step_is_written_off_the_task_and_before_it_is_used() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let work_queues = WorkQueues::default();
+        let order = order::tests::order([order::tests::node("n1")]);
+        let share = Share::new(order, dir.path().to_owned(), 3, work_queues.clone());
+        let (release, hung) = mpsc::channel::<()>();
+        work_queues.add(WorkKey::Execution(share.job(), share.run()), move || {
+            let _released = hung.recv();
+        });
+        let steps = tokio::spawn({
+            let share = share.clone();
+            async move { tokio::join!(share.new_step(), share.new_step()) }
+        });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(!steps.is_finished(), "a number is used that is not on disk");
+        drop(release);
+        assert_eq!(steps.await.expect("the disk works"), (3, 4));
+        assert_eq!(spool::read_steps(dir.path()), 5);
     }
 }

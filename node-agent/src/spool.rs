@@ -190,10 +190,6 @@ pub fn entry_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("entry")
 }
 
-pub fn write_entry(entry_dir: &Path, entry: &Entry) -> io::Result<()> {
-    write_whole(&entry_path(entry_dir), &serde_json::to_vec(entry).map_err(io::Error::other)?, 0o600)
-}
-
 pub fn read_entry(entry_dir: &Path) -> io::Result<Entry> {
     serde_json::from_slice(&fs::read(entry_path(entry_dir))?).map_err(io::Error::other)
 }
@@ -331,6 +327,14 @@ pub fn forgotten_path(entry_dir: &Path) -> PathBuf {
     entry_dir.join("forgotten")
 }
 
+/// Marks an entry as one whose result the server has.
+///
+/// # Errors
+/// The disk fails.
+pub fn mark_forgotten(entry_dir: &Path) -> io::Result<()> {
+    fs::write(forgotten_path(entry_dir), "")
+}
+
 /// Returns the file in which a task's stream is kept for followers.
 pub fn stream_path(entry_dir: &Path, stream: &str, task: u32) -> PathBuf {
     entry_dir.join(format!("{stream}.{task}"))
@@ -364,6 +368,27 @@ pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(short)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+/// Like [`bind_socket`], for a socket to which every user may connect.
+///
+/// # Errors
+/// See bind(2).
+pub fn bind_socket_for_all(path: &Path) -> io::Result<UnixListener> {
+    let listener = bind_socket(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+/// Removes a directory with everything in it, if it is there.
+///
+/// # Errors
+/// Something in it cannot be removed.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn make_dir(path: &Path) -> Result<(), SpoolError> {

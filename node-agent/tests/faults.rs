@@ -128,7 +128,7 @@ async fn after_a_reboot_what_ran_has_vanished() {
         seat: "s".to_owned(),
         supervisor: 1,
     };
-    spool::write_entry(&dir, &entry).expect("written");
+    std::fs::write(spool::entry_path(&dir), serde_json::to_vec(&entry).expect("JSON")).expect("written");
     world.start_agent().await;
     match world.ended(1).await.0 {
         NodeExit::Vanished { reason } => assert_eq!(reason, "the node was restarted"),

@@ -1,31 +1,39 @@
-//! Sends orders to the server one after the other, concurrently with all other work.
+//! Sends orders about one job to the server one after the other, concurrently with all other work.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 
-use launcher_sdk::Client;
-use rms_api::Call;
+use launcher_sdk::{CallError, Client, JobsDone, Select};
+use rms_model::JobId;
 
 use crate::failure::Failure;
 
 /// A future that runs concurrently with all other work.
 pub type Underway<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// What a running job is to do.
+#[derive(Clone, Copy, Debug)]
+pub enum JobOrder {
+    Cancel,
+    Signal(i32),
+}
+
 /// The queue of orders. They come from a person at a keyboard, so there are few.
 pub struct Orders {
     client: Client,
-    waiting: VecDeque<Call>,
+    job: JobId,
+    waiting: VecDeque<JobOrder>,
     going: Option<Underway<Result<(), Failure>>>,
 }
 
 impl Orders {
-    pub fn new(client: Client) -> Orders {
-        Orders { client, waiting: VecDeque::new(), going: None }
+    pub fn new(client: Client, job: JobId) -> Orders {
+        Orders { client, job, waiting: VecDeque::new(), going: None }
     }
 
     /// Queues an order after those that are not done yet.
-    pub fn send(&mut self, call: Call) {
-        self.waiting.push_back(call);
+    pub fn send(&mut self, order: JobOrder) {
+        self.waiting.push_back(order);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -38,9 +46,9 @@ impl Orders {
     /// The server cannot be reached. A refused order counts as done: the job has just ended.
     pub async fn next(&mut self) -> Result<(), Failure> {
         if self.going.is_none() {
-            let Some(call) = self.waiting.pop_front() else { return Ok(()) };
-            let client = self.client.clone();
-            self.going = Some(Box::pin(async move { Ok(client.order(call).await.map(drop)?) }));
+            let Some(order) = self.waiting.pop_front() else { return Ok(()) };
+            let (client, job) = (self.client.clone(), self.job);
+            self.going = Some(Box::pin(async move { Ok(send(&client, job, order).await.map(drop)?) }));
         }
         let done = match &mut self.going {
             Some(going) => going.await,
@@ -48,5 +56,13 @@ impl Orders {
         };
         self.going = None;
         done
+    }
+}
+
+async fn send(client: &Client, job: JobId, order: JobOrder) -> Result<JobsDone, CallError> {
+    let select = Select::Ids(vec![job]);
+    match order {
+        JobOrder::Cancel => client.cancel(select).await,
+        JobOrder::Signal(signal) => client.signal(select, signal).await,
     }
 }

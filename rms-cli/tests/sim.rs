@@ -432,6 +432,25 @@ fn sharing_without_a_policy_is_a_row_for_each_model() {
 }
 
 #[test]
+fn jobs_are_drawn_from_the_model_of_lublin() {
+    let run = |args: &[&str]| {
+        let output = rms(&[&["sim", "swf", "--lublin", "300", "--nodes", "64"], args].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    let text = run(&["--policy", "easy"]);
+    assert!(text.starts_with("Lublin's model, seed 4, 64 nodes, easy"), "{text}");
+    let mean_wait = |seed: &str| -> Value {
+        let answer: Value = serde_json::from_str(&run(&["--seed", seed, "--json"])).expect("JSON");
+        assert_eq!(answer["jobs"], 300, "{answer}");
+        answer["mean_wait_s"].clone()
+    };
+    assert_eq!(mean_wait("4"), mean_wait("4"));
+    assert_ne!(mean_wait("4"), mean_wait("5"));
+    let refused = rms(&["sim", "swf", "--lublin", "3", "--nodes", "4"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("4 processors are too few"), "{refused:?}");
+}
+
+#[test]
 fn workload_5_stands_beside_the_real_run_of_the_paper() {
     let output = rms(&["sim", "sd", "--cirne", "w5", "--wall-unit", "60s", "--cut-offs", "10", "--paper", "w5"]);
     let text = String::from_utf8_lossy(&output.stdout);

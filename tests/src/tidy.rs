@@ -1,5 +1,6 @@
 //! Holds the sources to their own rules, so that nobody has to.
 
+mod agent;
 mod architecture;
 mod circles;
 mod deployment;

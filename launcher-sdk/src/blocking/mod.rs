@@ -6,8 +6,8 @@ mod negotiator;
 use std::path::Path;
 
 use rms_api::answer::{JobChange, ViewAnswer};
-use rms_api::call::HistoryQuery;
-use rms_api::call::{Call, Select, Submission};
+use rms_api::call::update::Changes;
+use rms_api::call::{HistoryQuery, Select, Submission};
 use rms_api::filter::{JobFilter, NodeFilter};
 use rms_model::{Evolution, JobId, JobRecord, Outcome};
 use tokio::runtime::{Builder, Runtime};
@@ -59,12 +59,52 @@ impl Client {
         self.runtime.block_on(self.client.submit(submission))
     }
 
-    /// See [`crate::Client::order`].
+    /// See [`crate::Client::cancel`].
     ///
     /// # Errors
-    /// See [`crate::Client::order`].
-    pub fn order(&self, call: Call) -> Result<JobsDone, CallError> {
-        self.runtime.block_on(self.client.order(call))
+    /// See [`crate::Client::cancel`].
+    pub fn cancel(&self, select: Select) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.cancel(select))
+    }
+
+    /// See [`crate::Client::signal`].
+    ///
+    /// # Errors
+    /// See [`crate::Client::signal`].
+    pub fn signal(&self, select: Select, signal: i32) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.signal(select, signal))
+    }
+
+    /// See [`crate::Client::hold`].
+    ///
+    /// # Errors
+    /// See [`crate::Client::hold`].
+    pub fn hold(&self, select: Select) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.hold(select))
+    }
+
+    /// See [`crate::Client::release`].
+    ///
+    /// # Errors
+    /// See [`crate::Client::release`].
+    pub fn release(&self, select: Select) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.release(select))
+    }
+
+    /// See [`crate::Client::update`].
+    ///
+    /// # Errors
+    /// See [`crate::Client::update`].
+    pub fn update(&self, select: Select, changes: Changes) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.update(select, changes))
+    }
+
+    /// See [`crate::Client::set_priority`].
+    ///
+    /// # Errors
+    /// See [`crate::Client::set_priority`].
+    pub fn set_priority(&self, select: Select, priority: i32) -> Result<JobsDone, CallError> {
+        self.runtime.block_on(self.client.set_priority(select, priority))
     }
 
     /// See [`crate::Client::evolve`].

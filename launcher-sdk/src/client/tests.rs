@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rms_model::error::chain;
 use rms_model::{Role, Span};
 use rms_wire::tls::draw_serial;
-use rms_wire::{Authority, NewKey, Revoked, Serve};
+use rms_wire::{Accepted, AnswerPart, Authority, NewKey, Revoked, Serve};
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 
@@ -68,4 +68,42 @@ async fn a_server_that_begins_to_listen_soon_is_found() {
     let address = address.to_string();
     let (client, _server) = tokio::join!(Client::connect_as(dir.path(), &address), begun);
     client.expect("it was found in time");
+}
+
+/// Returns a client of a server that gives each call the same answer, once it is known to be this one.
+async fn answered(call: Call, answer: Answer) -> (Client, TempDir) {
+    let (dir, authority) = ann();
+    let serve = Serve::Peers { roles: vec![Role::User], join: false, revoked: Revoked::new() };
+    let identity = signed(&authority, Role::Server, "server");
+    let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), &identity, serve).expect("a port");
+    let address = server.local_addr().expect("it is bound").to_string();
+    tokio::spawn(async move {
+        let Some(Accepted::Link(link)) = server.accept().await else { panic!("no link") };
+        while let Ok(mut channel) = link.accept().await {
+            let asked = channel.recv::<ClientRequest>().await.expect("a call");
+            assert_eq!(asked, Some(ClientRequest::Call(call.clone())));
+            channel.send(&AnswerPart::whole(Ok(answer.clone()))).await.expect("the client listens");
+            channel.finish();
+        }
+    });
+    (Client::connect_as(dir.path(), &address).await.expect("it serves"), dir)
+}
+
+#[tokio::test]
+async fn refusals_of_single_jobs_are_returned() {
+    let jobs = Select::Ids(vec![JobId(1), JobId(2)]);
+    let refused = vec![(JobId(2), Refused { kind: "wrong_state".to_owned(), message: "it has ended".to_owned() })];
+    let answer = Answer::Jobs { done: vec![JobId(1)], refused: refused.clone() };
+    let (client, _dir) = answered(Call::Cancel { select: jobs.clone() }, answer).await;
+    assert_eq!(client.cancel(jobs).await.expect("an answer"), JobsDone { done: vec![JobId(1)], refused });
+}
+
+#[tokio::test]
+async fn an_order_about_all_is_not_answered_job_by_job() {
+    let call = Call::Resume { nodes: vec!["n1".to_owned()] };
+    let (client, _dir) = answered(call.clone(), Answer::Done).await;
+    client.resume(vec!["n1".to_owned()]).await.expect("it is done");
+    let (client, _dir) = answered(call, Answer::Jobs { done: Vec::new(), refused: Vec::new() }).await;
+    let answer = client.resume(vec!["n1".to_owned()]).await;
+    assert!(matches!(answer, Err(CallError::Unexpected)), "{answer:?}");
 }

@@ -50,6 +50,7 @@ mod tests {
     use super::*;
     use crate::order::Order;
     use crate::order::tests::{node, order};
+    use crate::work_queues::WorkQueues;
 
     const JOB: (JobId, Run) = (JobId(1), Run(1));
 
@@ -64,7 +65,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_of_the_job_is_served_at_once_and_a_stranger_never() {
         let shares = Shares::default();
-        shares.insert(Share::new(on(&["a1", "a2"]), PathBuf::new(), 0));
+        shares.insert(Share::new(on(&["a1", "a2"]), PathBuf::new(), 0, WorkQueues::default()));
         let began = Instant::now();
         assert_eq!(ask(&shares, "a2").await, Ok(JOB.0));
         assert_eq!(began.elapsed(), Duration::ZERO);
@@ -78,7 +79,7 @@ mod tests {
         let shares = Shares::default();
         let word = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
-            shares.insert(Share::new(on(&["a1"]), PathBuf::new(), 0));
+            shares.insert(Share::new(on(&["a1"]), PathBuf::new(), 0, WorkQueues::default()));
             tokio::time::sleep(Duration::from_secs(5)).await;
             shares.get(JOB.0, JOB.1).expect("it is there").update(on(&["a1", "a2"]));
         };

@@ -24,6 +24,7 @@ use self::layout::{LayoutError, NodeTasks, lay_out};
 use crate::exec::MAX_PIECES;
 use crate::frame::{self, Decoder, Frame};
 use crate::hash::fnv1a;
+use crate::lookup;
 use crate::order::Order;
 use crate::peer::{PeerError, Peers};
 use crate::pmi::JobNode;
@@ -114,17 +115,19 @@ async fn read_frames(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Se
 
 async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Caller) {
     let fail = |reason: String| frame::message(&CommandEnd::Failed { reason });
+    // Looked up before the step claims CPUs: it may take long.
+    let account = match lookup::account(share.order().launch.owner.0.clone()).await {
+        Ok(account) => account,
+        Err(error) => return drop(caller.to.send(fail(error.to_string())).await),
+    };
     let (layout, cpus) = match find_room(share, &request, &mut caller).await {
         Ok(Some(found)) => found,
         Ok(None) => return,
         Err(error) => return drop(caller.to.send(fail(error.to_string())).await),
     };
     let order = share.order();
-    let number = share.new_step();
-    let steps = match orders(share, &order, number, &request, &layout) {
-        Ok(steps) => steps,
-        Err(reason) => return drop(caller.to.send(fail(reason)).await),
-    };
+    let number = share.new_step().await;
+    let steps = orders(share, &order, number, &request, &account, &layout);
     let mut opening = JoinSet::new();
     for (idx, (step, node)) in steps.iter().cloned().zip(&layout).enumerate() {
         let (share, peers, place) = (share.clone(), peers.clone(), node.place.clone());
@@ -229,14 +232,14 @@ fn orders(
     order: &Order,
     number: u32,
     request: &StepRequest,
+    account: &Account,
     layout: &[NodeTasks],
-) -> Result<Vec<StepPart>, String> {
+) -> Vec<StepPart> {
     let names: Vec<&str> = layout.iter().map(|node| node.place.name.as_str()).collect();
     let n_tasks = layout.iter().map(|node| node.n_tasks).sum();
     let cpus_per_task = request.cpus_per_task.unwrap_or(order.launch.cpus_per_task).max(1);
     let files = HostFiles::of(share.entry_dir());
-    let account = Account::resolve(&order.launch.owner.0).map_err(|error| error.to_string())?;
-    let (set, unset) = changes(order, &environment::of_job(order, &account, &files), &request.environment);
+    let (set, unset) = changes(order, &environment::of_job(order, account, &files), &request.environment);
     let counts: Vec<u32> = layout.iter().map(|node| node.n_tasks).collect();
     let mapping = process_mapping(counts.iter().copied().enumerate());
     // MPICH names its shared memory after the key-value space: the name must be unique among all steps of all agents.
@@ -276,7 +279,7 @@ fn orders(
             grace: order.launch.grace,
         }
     };
-    Ok((0..).zip(layout).map(step).collect())
+    (0..).zip(layout).map(step).collect()
 }
 
 /// Returns the number of ranks for which there is room, including the initial ranks of the step.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use launcher_sdk::{Call, Client};
+use launcher_sdk::Client;
 use rms_api::call::TokenOrder;
 use rms_model::token::TokenIdentity;
 use rms_model::{Identity, Role, Span};
@@ -176,7 +176,7 @@ async fn start_all(
 ) -> Result<Vec<String>, Failure> {
     let started = start_nodes(dir, ledger, programs, client).await?;
     if !ledger.to_resume.is_empty() {
-        client.change(Call::Resume { nodes: ledger.to_resume.clone() }).await?;
+        client.resume(ledger.to_resume.clone()).await?;
         ledger.to_resume.clear();
         dir.save(ledger)?;
     }
@@ -222,7 +222,7 @@ async fn join(dir: &UpDir, node: &NodeRecord, programs: &Programs, client: &Clie
         ttl: Span::from_mins(5),
         ca: Some(token.fingerprint().to_owned()),
     };
-    client.change(Call::CreateToken(order)).await?;
+    client.create_token(order).await?;
     let token = token.to_string();
     let args = words(["join", &token, "--dir"], dir.agent(&node.name).into(), ["--name", &node.name]);
     spawn::run(&programs.agent, &args).await

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use launcher_sdk::Client;
-use rms_api::Call;
 use rms_api::answer::{JobState, NodeState};
 use rms_api::call::Select;
 use rustix::process::Signal;
@@ -85,7 +84,8 @@ async fn end_jobs(dir: &UpDir, ledger: &mut Ledger, only_running: bool) -> usize
         if jobs.is_empty() {
             return Ok(0);
         }
-        client.order(Call::Cancel { select: Select::Ids(jobs.clone()) }).await?;
+        // Jobs that are refused have just ended; the others are waited for.
+        let _cancelled = client.cancel(Select::Ids(jobs.clone())).await?;
         let mut watch = client.watch(jobs.clone());
         while watch.next().await?.is_some() {}
         Ok::<usize, Failure>(jobs.len())
@@ -106,7 +106,7 @@ async fn drain(client: &Client) -> Result<Vec<String>, Failure> {
     };
     let names: Vec<String> = nodes.into_iter().filter(|node| in_use(node.state)).map(|node| node.name).collect();
     if !names.is_empty() {
-        client.change(Call::Drain { nodes: names.clone(), reason: "rms down --keep".to_owned() }).await?;
+        client.drain(names.clone(), "rms down --keep".to_owned()).await?;
     }
     Ok(names)
 }

@@ -2,7 +2,7 @@
 
 mod negotiation;
 
-use rms_api::Call;
+use launcher_sdk::{CallError, Client};
 use rms_api::answer::{NodeLine, NodeState};
 use rms_api::audit::AuditEntry;
 use rms_api::filter::NodeFilter;
@@ -128,7 +128,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         AdminVerb::Set { key, value } => {
             // A typing error is reported without a server.
             Settings::default().set(&key, &value).map_err(Failure::usage)?;
-            context.client().await?.change(Call::Set { key: key.clone(), value: value.clone() }).await?;
+            context.client().await?.set(&key, &value).await?;
             context.output.show(&SettingList { settings: vec![(key, value)], depth: None })?;
         }
         AdminVerb::Audit => {
@@ -136,24 +136,26 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             context.output.show(&Audit { changes, now: stamp::now() })?;
         }
         AdminVerb::Drain { nodes, reason } => {
-            order("draining", &nodes, context, |nodes| Call::Drain { nodes, reason }).await?;
+            order("draining", &nodes, context, async |client, nodes| client.drain(nodes, reason).await).await?;
         }
         AdminVerb::Down { nodes, reason } => {
-            order("down", &nodes, context, |nodes| Call::Down { nodes, reason }).await?;
+            order("down", &nodes, context, async |client, nodes| client.set_down(nodes, reason).await).await?;
         }
         AdminVerb::Resume { nodes } => {
-            order("resumed", &nodes, context, |nodes| Call::Resume { nodes }).await?;
+            order("resumed", &nodes, context, async |client, nodes| client.resume(nodes).await).await?;
             warn_of_drained(hostlist::expand(&nodes)?, context).await?;
         }
-        AdminVerb::Remove { nodes } => order("removed", &nodes, context, |nodes| Call::Remove { nodes }).await?,
+        AdminVerb::Remove { nodes } => {
+            order("removed", &nodes, context, async |client, nodes| client.remove_nodes(nodes).await).await?;
+        }
         AdminVerb::RemoveCluster { cluster } => {
-            context.client().await?.change(Call::RemoveCluster { name: cluster.clone() }).await?;
+            context.client().await?.remove_cluster(cluster.clone()).await?;
             context.output.show(&NodesDone { word: "removed", nodes: vec![cluster] })?;
         }
         AdminVerb::Link { a, b, latency, bandwidth } => {
-            let call = Call::SetLink { a: a.clone(), b: b.clone(), latency_us: latency, bandwidth_mbit: bandwidth };
-            context.client().await?.change(call).await?;
-            context.output.show(&LinkDone { clusters: [a, b], latency_us: latency, bandwidth_mbit: bandwidth })?;
+            let clusters = [a, b];
+            context.client().await?.set_link(clusters.clone(), latency, bandwidth).await?;
+            context.output.show(&LinkDone { clusters, latency_us: latency, bandwidth_mbit: bandwidth })?;
         }
         AdminVerb::Negotiation(verb) => negotiation::run(verb, context).await?,
         AdminVerb::Status => {
@@ -191,10 +193,10 @@ async fn order(
     word: &'static str,
     nodes: &str,
     context: &Context,
-    call: impl FnOnce(Vec<String>) -> Call,
+    call: impl AsyncFnOnce(&Client, Vec<String>) -> Result<(), CallError>,
 ) -> Result<(), Failure> {
     let nodes = hostlist::expand(nodes)?;
-    context.client().await?.change(call(nodes.clone())).await?;
+    call(&context.client().await?, nodes.clone()).await?;
     context.output.show(&NodesDone { word, nodes })
 }
 

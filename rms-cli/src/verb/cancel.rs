@@ -1,7 +1,5 @@
 //! `rms cancel`: ends jobs, or sends them a signal.
 
-use rms_api::Call;
-
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -30,10 +28,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
-    let (call, word) = match args.signal {
-        Some(signal) => (Call::Signal { select, signal }, "signalled"),
-        None => (Call::Cancel { select }, "cancelled"),
+    let answer = match args.signal {
+        Some(signal) => JobsDone::new("signalled", client.signal(select, signal).await?),
+        None => JobsDone::new("cancelled", client.cancel(select).await?),
     };
-    let answer = JobsDone::new(word, client.order(call).await?);
     answer.show(&context.output)
 }

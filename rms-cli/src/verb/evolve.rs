@@ -1,6 +1,5 @@
 //! `rms evolve`: announces new stages of an evolving job.
 
-use rms_api::call::Call;
 use rms_model::JobId;
 use serde_json::{Value, json};
 
@@ -41,7 +40,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let open = args.open || announced.open;
     let client = context.client_inside().await?;
     let job = look_up::one(&client, which).await?;
-    client.change(Call::Evolve { job, stages: announced.stages.clone(), open }).await?;
+    client.evolve(job, announced.stages.clone(), open).await?;
     context.output.show(&Evolved { job, stages: announced.stages.to_string() })?;
     Ok(Exit::OK)
 }

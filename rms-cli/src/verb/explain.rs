@@ -7,7 +7,6 @@ use rms_api::negotiate::NegotiationLine;
 use rms_model::hostlist;
 use serde_json::{Value, json};
 
-use super::negotiations;
 use crate::context::Context;
 use crate::explain;
 use crate::failure::{Exit, Failure};
@@ -47,7 +46,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
     }
     let clusters = context.cluster_names(&client).await?;
-    let (_, negotiations) = negotiations::ask(&client, None).await?;
+    let (_, negotiations) = client.negotiations(None).await?;
     let allowed = Allowed::ask(&client, &clusters).await;
     let away = match found.live.iter().any(|detail| has_processes(&detail.line)) {
         true => client.nodes_of(NodeFilter { states: vec![NodeState::Away], ..NodeFilter::default() }).await?.nodes,

@@ -1,6 +1,5 @@
 //! `rms free`: names the nodes that an evolving job frees at its next smaller stage.
 
-use rms_api::call::Call;
 use rms_model::{JobId, hostlist};
 use serde_json::{Value, json};
 
@@ -37,7 +36,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
     let client = context.client_inside().await?;
     let job = look_up::one(&client, which).await?;
-    client.change(Call::FreeNodes { job, nodes: nodes.clone() }).await?;
+    client.free_nodes(job, nodes.clone()).await?;
     context.output.show(&Named { job, nodes })?;
     Ok(Exit::OK)
 }

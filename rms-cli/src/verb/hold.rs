@@ -1,7 +1,5 @@
 //! `rms hold`: keeps waiting jobs from starting until they are released.
 
-use rms_api::Call;
-
 use super::jobs_done::JobsDone;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -23,7 +21,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
-    let done = client.order(Call::Hold { select: select.clone() }).await?;
+    let done = client.hold(select.clone()).await?;
     let answer = JobsDone::of_waiting("held", &select, done);
     answer.show(&context.output)
 }

@@ -2,8 +2,6 @@
 
 use launcher_sdk::{CallError, Client};
 use negotiation::{Direction, NegotiationId, Price};
-use rms_api::Answer;
-use rms_api::call::Call;
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{Devices, JobId, Sizes, Span, hostlist};
 use serde_json::{Value, json};
@@ -199,14 +197,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let (what, direction) = (ask.what.clone(), ask.direction);
     let client = context.client_inside().await?;
     let job = look_up::one(&client, which).await?;
-    let Answer::Negotiated(outcome) = client.call(Call::Negotiate { job, ask }).await.map_err(|error| match error {
+    let outcome = client.negotiate(job, ask).await.map_err(|error| match error {
         refused @ CallError::Refused(_) => Failure::from(refused),
         // The request may continue without this process.
         error => Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on")),
-    })?
-    else {
-        return Err(CallError::Unexpected.into());
-    };
+    })?;
     match outcome {
         AskOutcome::Ready { negotiation, quantity, nodes, generation, n_rounds } => {
             let negotiation = negotiation.to_string();
@@ -232,7 +227,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 
 /// Returns the term that was not met, if the rounds show it.
 async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) -> Option<String> {
-    let (_, lines) = super::negotiations::ask(client, Some(job)).await.ok()?;
+    let (_, lines) = client.negotiations(Some(job)).await.ok()?;
     let line = lines.iter().find(|line| line.record.id == negotiation)?;
     let clusters = ClusterNames::new(client.clusters().await.ok()?);
     terms::broken(&line.record, &line.owner, &Allowed::ask(client, &clusters).await)

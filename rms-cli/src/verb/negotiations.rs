@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use launcher_sdk::{CallError, Client, HistoryQuery};
 use negotiation::Direction;
-use rms_api::Answer;
-use rms_api::call::{Call, Query};
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobId, Role, Time, hostlist};
 use serde_json::{Value, json};
@@ -59,7 +57,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         // A job's own credentials are valid only for that job.
         None => client.identity().as_job().map(|(own, _)| own),
     };
-    let (now, mut lines) = ask(&client, job).await?;
+    let (now, mut lines) = client.negotiations(job).await?;
     if args.all && job.is_none() {
         let in_system = lines.iter().map(|line| line.job).collect();
         lines.extend(past(&client, in_system, args.jobs).await?);
@@ -72,17 +70,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::OK)
 }
 
-/// Returns the negotiations of one job, or all that the caller may see.
-///
-/// # Errors
-/// See [`CallError`].
-pub(super) async fn ask(client: &Client, job: Option<JobId>) -> Result<(Time, Vec<NegotiationLine>), CallError> {
-    match client.call(Call::Query(Query::Negotiations { job })).await? {
-        Answer::Negotiations { now, lines } => Ok((now, lines)),
-        _other => Err(CallError::Unexpected),
-    }
-}
-
 /// Returns the negotiations that the caller may see of the last `n_jobs` ended jobs, the newest job first.
 async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result<Vec<NegotiationLine>, CallError> {
     let identity = client.identity();
@@ -92,7 +79,7 @@ async fn past(client: &Client, mut told: BTreeSet<JobId>, n_jobs: u32) -> Result
     // A job that ran more than once has several records, and one that runs again may be listed already.
     for record in ended {
         if told.insert(record.job) {
-            lines.extend(ask(client, Some(record.job)).await?.1);
+            lines.extend(client.negotiations(Some(record.job)).await?.1);
         }
     }
     Ok(lines)

@@ -9,7 +9,6 @@ use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobId, Slice, hostlist};
 use serde_json::{Value, json};
 
-use super::negotiations;
 use crate::context::Context;
 use crate::explain;
 use crate::failure::{Exit, Failure};
@@ -88,7 +87,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let is_all = filter == NodeFilter::default();
     let list = client.nodes_of(filter).await?;
-    let (_, negotiations) = negotiations::ask(&client, None).await?;
+    let (_, negotiations) = client.negotiations(None).await?;
     context.output.show(&NodesAnswer { list, negotiations, each, is_all })?;
     Ok(Exit::OK)
 }

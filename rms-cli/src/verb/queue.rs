@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::negotiations;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
@@ -89,7 +88,7 @@ async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<
     let queue = queue?;
     // Only malleable jobs negotiate.
     let may_negotiate = queue.jobs.iter().any(|line| line.malleable.is_some());
-    let negotiations = if may_negotiate { negotiations::ask(client, None).await?.1 } else { Vec::new() };
+    let negotiations = if may_negotiate { client.negotiations(None).await?.1 } else { Vec::new() };
     Ok(QueueAnswer { queue, clusters: clusters?, negotiations })
 }
 

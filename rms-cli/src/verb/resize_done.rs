@@ -1,6 +1,5 @@
 //! `rms resize-done`: confirms that a job has adapted to its nodes, and left those that it was asked to leave.
 
-use rms_api::call::Call;
 use rms_model::JobId;
 use serde_json::{Value, json};
 
@@ -42,7 +41,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         None => inside::generation()?,
     };
     let client = context.client_inside().await?;
-    client.change(Call::ResizeDone { job, generation }).await?;
+    client.resize_done(job, generation).await?;
     context.output.show(&Confirmed { job, generation })?;
     Ok(Exit::OK)
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use launcher_sdk::{Client, Follow, FollowEvent, Missing};
 use node_agent::rsh::Input;
-use rms_api::Call;
 use rms_api::answer::{JobChange, JobLine, JobState};
 use rms_api::call::Select;
 use rms_model::{JobId, Outcome, Time, Work, hostlist};
@@ -21,7 +20,7 @@ use crate::json;
 use crate::lines::Streams;
 use crate::missing;
 use crate::notice::WaitNotice;
-use crate::orders::{Orders, Underway};
+use crate::orders::{JobOrder, Orders, Underway};
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
 use crate::script::Script;
@@ -218,7 +217,7 @@ impl Running {
     fn new(job: JobId, client: Client, form: Form, label: bool) -> Running {
         Running {
             job,
-            orders: Orders::new(client.clone()),
+            orders: Orders::new(client.clone(), job),
             client,
             form,
             streams: Streams::new(label),
@@ -386,11 +385,11 @@ impl Running {
     }
 
     fn cancel(&mut self) {
-        self.orders.send(Call::Cancel { select: Select::Ids(vec![self.job]) });
+        self.orders.send(JobOrder::Cancel);
     }
 
     fn signal(&mut self, signal: i32) {
-        self.orders.send(Call::Signal { select: Select::Ids(vec![self.job]), signal });
+        self.orders.send(JobOrder::Signal(signal));
     }
 
     fn report(&self, exit: Exit) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
 //! `rms token`: makes, lists and revokes join tokens and certificates.
 
 use launcher_sdk::CallError;
-use rms_api::Call;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, TokenOrder};
 use rms_model::identity::check_name;
 use rms_model::token::{Issued, Token, TokenIdentity};
@@ -93,7 +92,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             context.output.show(&Tokens { tokens, ca, now: stamp::now() })?;
         }
         TokenVerb::Revoke { id } => {
-            context.client().await?.change(Call::RevokeToken { id: id.clone() }).await?;
+            context.client().await?.revoke_token(id.clone()).await?;
             context.output.show(&Revoked { what: "token", which: id, is_own: false })?;
         }
         TokenVerb::Certificates => {
@@ -109,7 +108,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             };
             let client = context.client().await?;
             let is_own = names(&select, &client.credentials());
-            match client.change(Call::RevokeCertificate { which: select, jobs }).await {
+            match client.revoke_certificate(select, jobs).await {
                 Ok(()) => {}
                 // The server closes the connections that use the certificate before its answer arrives.
                 Err(CallError::Interrupted(error)) if is_own && error.to_string() == REVOKED => {}
@@ -160,7 +159,7 @@ async fn create(
     let token = client.draw_token(address.as_deref()).map_err(Failure::usage)?;
     let (id, digest, ca) = (token.id().to_owned(), token.digest(), Some(token.fingerprint().to_owned()));
     let order = TokenOrder { id, digest, identity, cluster, ttl, ca };
-    client.change(Call::CreateToken(order)).await?;
+    client.create_token(order).await?;
     context.output.show(&Created { token: token.to_string(), id: token.id().to_owned(), role, ttl })
 }
 

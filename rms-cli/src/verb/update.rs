@@ -1,10 +1,8 @@
 //! `rms update`: changes the specification of a job.
 
 use std::collections::BTreeSet;
-
 use std::sync::Arc;
 
-use launcher_sdk::Call;
 use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
 use rms_model::time::parse_wall;
 use rms_model::{Environment, Labels, Packing, Time};
@@ -54,10 +52,10 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let jobs = args.jobs.split_once('=').filter(|(key, _)| key.eq_ignore_ascii_case("jobid")).map(|(_, jobs)| jobs);
     let select = select::parse(&[jobs.unwrap_or(&args.jobs).to_owned()])?;
-    let changes = Box::new(read(&args.changes, stamp::now())?);
+    let changes = read(&args.changes, stamp::now())?;
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
-    let done = client.order(Call::Update { select, changes }).await?;
+    let done = client.update(select, changes).await?;
     JobsDone::new(&args.changes.join(" "), done).show(&context.output)
 }
 

@@ -26,7 +26,6 @@ pub mod notify;
 mod outline;
 pub(crate) mod parts;
 mod pass;
-pub mod place;
 mod policy;
 mod promised;
 mod row;

@@ -90,7 +90,7 @@ pub fn state_with_negotiations() -> State {
     let (job, run, cluster) = (JobId(7), Run(2), ClusterId(1));
     let at = Time::from_secs(1_700_000_000);
     let request = Request::on_one(cluster, 1, Span::from_hours(1));
-    let spec = Arc::new(crate::golden::spec(request.clone()));
+    let spec = Arc::new(crate::samples::spec(request.clone()));
     let mut facts = vec![Fact::ClusterAdded { cluster, name: "a".to_owned() }];
     for node in (4..=6).map(NodeId) {
         let (name, inventory, address) = (format!("n{}", node.0), Inventory::default(), String::new());
@@ -142,7 +142,7 @@ fn the_history_tells_what_a_job_has_negotiated() {
     let id = NegotiationId { initiator: Side::Application, number: 3 };
     let told = NegotiationRecord { id, direction, by: Some("ann".to_owned()), opened: at, rounds, nodes };
     let record =
-        Box::new(crate::golden::record(Request::on_one(ClusterId(1), 1, Span::from_hours(1)), Usage::default()));
+        Box::new(crate::samples::record(Request::on_one(ClusterId(1), 1, Span::from_hours(1)), Usage::default()));
     let job = record.job;
     log.append(&[Fact::JobDone { record, ghost_until: at, negotiations: vec![told.clone()], told: None }])
         .expect("space");

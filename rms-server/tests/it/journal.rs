@@ -9,7 +9,7 @@ use rms_core::{Config, Fact, Replay, Rms, State};
 use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
 use rms_server::journal::{Compaction, FactLog, RecoveryReport, SnapshotPolicy, recover};
 
-use crate::golden::spec;
+use crate::samples::spec;
 use crate::story::{copy_files, facts, reopened, replayed, restored};
 
 #[test]

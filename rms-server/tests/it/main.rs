@@ -16,6 +16,7 @@ mod negotiators;
 mod node;
 mod past;
 mod rights;
+mod samples;
 mod server;
 mod settings;
 mod story;

@@ -7,7 +7,7 @@ use rms_core::{Config, Fact, Rms, State};
 use rms_model::{ClusterId, Inventory, JobId, JobRecord, Labels, NodeId, NodeLink, Owner, Request, Run, Span, Time};
 use rms_server::journal::{FactLog, Past, SnapshotPolicy, backup, recover};
 
-use crate::golden::spec;
+use crate::samples::spec;
 use crate::story::copy_files;
 
 fn at(secs: i64) -> Time {

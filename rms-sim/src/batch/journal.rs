@@ -112,11 +112,6 @@ impl Census {
         census.still_running = state.jobs().values().filter(|job| job.started().is_some()).count();
         census
     }
-
-    /// Returns the number of jobs that no replay can run.
-    pub fn n_left_out(&self) -> usize {
-        self.cancelled_before_start + self.never_started + self.still_waiting + self.still_running
-    }
 }
 
 fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, lenders: &Lenders<'_>, state: &State) -> Option<JournalJob> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rms_api::answer::{
     Blocker, ClusterView, CoresLine, JobChange, JobDetail, JobLine, JobState, LauncherStatus, NodeLine, NodeState,
-    Reason, StageLine, Stages, Status, ViewAnswer,
+    Reason, Status, ViewAnswer,
 };
 use rms_api::audit::AuditEntry;
 use rms_api::call::{CertificateSelect, JobsOfRevoked, Nodes, Query, Select, Shape, Submission, TokenOrder};
@@ -415,23 +415,8 @@ pub fn job_line(job: u64) -> JobLine {
         nodes: texts(["n1", "n2"]),
         reason: reasons().into_iter().nth(job as usize % 7),
         outcome: outcomes().into_iter().nth(job as usize % 9),
-        stages: job.is_multiple_of(2).then(stages),
+        stages: job.is_multiple_of(2).then(negotiating::stages),
         malleable: None,
-    }
-}
-
-pub fn stages() -> Stages {
-    let leg = |nodes, start| StageLine { nodes, span: Span::from_mins(5), start };
-    Stages {
-        number: 2,
-        n_stages: 3,
-        legs: vec![leg(8, Some(secs(20))), leg(2, None)],
-        late_by: Some(Span::from_secs(3)),
-        open: true,
-        generation: 2,
-        chosen: texts(["n2"]),
-        leaving: texts(["n3"]),
-        n_violations: 1,
     }
 }
 

@@ -8,6 +8,7 @@ use negotiation::{
 };
 use rms_api::Call;
 use rms_api::Refused;
+use rms_api::answer::{StageLine, Stages};
 use rms_api::negotiate::{
     Ask, AskOutcome, Asked, Attached, BudgetLine, Declared, HeldNode, Holding, Keeps, Manner, NegotiationLine,
     NegotiationRecord, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice, Order, RoundRecord, Said,
@@ -233,8 +234,23 @@ pub fn inside() -> Message {
     Message { id: id(Side::Application, 9), seq: 1, ack_seq: 0, statement: Some(statement) }
 }
 
+pub fn stages() -> Stages {
+    let leg = |nodes, start| StageLine { nodes, span: Span::from_mins(5), start };
+    Stages {
+        number: 2,
+        n_stages: 3,
+        legs: vec![leg(8, Some(Time::from_secs(20))), leg(2, None)],
+        late_by: Some(Span::from_secs(3)),
+        open: true,
+        generation: 2,
+        chosen: vec!["n2".to_owned()],
+        leaving: vec!["n3".to_owned()],
+        n_violations: 1,
+    }
+}
+
 fn in_stages() -> Holding {
-    Holding { stages: Some(Box::new(super::domain::stages())), ..holding() }
+    Holding { stages: Some(Box::new(stages())), ..holding() }
 }
 
 pub fn reminders() -> Vec<Reminder> {

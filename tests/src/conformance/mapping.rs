@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use rms_core::plan::place::{Scheduled, highest, lowest, map};
 use rms_model::{NodeId, Time};
 use serde::Deserialize;
 
 use super::evolution::{Pairs, evolution};
+use super::place::{Scheduled, highest, lowest, map};
 
 #[derive(Deserialize)]
 struct Vector {

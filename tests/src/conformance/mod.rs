@@ -7,6 +7,7 @@ pub mod mates;
 pub mod moldable;
 pub mod ndrms_sim;
 pub mod offline;
+mod place;
 pub mod rms_pass;
 pub mod schema;
 pub mod sd_sim;

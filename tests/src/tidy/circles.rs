@@ -1,4 +1,5 @@
 //! The modules of a crate import downwards only: no circles between those at its top. Files inside one module may know each other.
+//! A folder of a program, and one of a crate's tests, counts as a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +11,9 @@ type Imports = BTreeMap<String, BTreeMap<String, String>>;
 #[test]
 fn modules_import_downwards_only() {
     let mut said = Vec::new();
-    for name in members() {
-        let imports = imports(&name);
-        said.extend(circles(&imports).iter().map(|circle| format!("{name}: {}", way_around(&imports, circle))));
+    for folder in members().iter().flat_map(|name| folders(name)) {
+        let imports = imports(&folder);
+        said.extend(circles(&imports).iter().map(|circle| format!("{folder}: {}", way_around(&imports, circle))));
     }
     assert!(said.is_empty(), "imports go in circles:\n  {}", said.join("\n  "));
 }
@@ -24,15 +25,25 @@ fn members() -> Vec<String> {
     list.split(',').map(|member| member.trim().trim_matches('"').to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
-fn imports(member: &str) -> Imports {
-    let prefix = format!("{member}/src/");
+/// The folders of a crate whose files are modules: `src/`, `src/bin/NAME/` and `tests/NAME/`.
+fn folders(member: &str) -> BTreeSet<String> {
+    let mut folders = BTreeSet::from([format!("{member}/src/")]);
+    for parent in [format!("{member}/src/bin/"), format!("{member}/tests/")] {
+        let files = tracked().into_iter().filter(|file| file.ends_with(".rs"));
+        let folder = |file: String| Some(format!("{parent}{}/", file.strip_prefix(&parent)?.split_once('/')?.0));
+        folders.extend(files.filter_map(folder));
+    }
+    folders
+}
+
+fn imports(prefix: &str) -> Imports {
     let files: Vec<String> =
-        tracked().into_iter().filter(|name| name.starts_with(&prefix) && name.ends_with(".rs")).collect();
+        tracked().into_iter().filter(|name| name.starts_with(prefix) && name.ends_with(".rs")).collect();
     let module_of = |file: &str| {
         let rest = &file[prefix.len()..];
         let first = rest.split('/').next().unwrap_or_default();
         let name = first.trim_end_matches(".rs");
-        (!["lib", "main", "bin", "tests"].contains(&name)).then(|| name.to_owned())
+        (!["lib", "main", "mod", "bin", "tests"].contains(&name)).then(|| name.to_owned())
     };
     let modules: BTreeSet<String> = files.iter().filter_map(|file| module_of(file)).collect();
     // What the crate's root shows of a module is the module's.
@@ -41,11 +52,12 @@ fn imports(member: &str) -> Imports {
     let mut imports: Imports = modules.iter().map(|module| (module.clone(), BTreeMap::new())).collect();
     for file in &files {
         let Some(module) = module_of(file) else { continue };
-        if file.ends_with("/tests.rs") || file.contains("/tests/") {
+        let inside = &file[prefix.len()..];
+        if inside.ends_with("/tests.rs") || inside.contains("/tests/") {
             continue;
         }
         let code = code(&read(file));
-        let is_top = file[prefix.len()..].matches('/').count() == 0;
+        let is_top = !inside.contains('/');
         let mut names = mentioned(&code, "crate::");
         if is_top {
             names.extend(mentioned(&code, "super::"));

@@ -1,7 +1,6 @@
 //! `rms admin negotiation`: ends a negotiation, or takes what was promised.
 
 use negotiation::NegotiationId;
-use rms_api::call::Call;
 use rms_api::negotiate::Order;
 use rms_model::JobId;
 use serde_json::{Value, json};
@@ -42,7 +41,7 @@ pub async fn run(verb: NegotiationVerb, context: &Context) -> Result<(), Failure
     let named = select::one(&which.job)?;
     let client = context.client().await?;
     let job = look_up::one(&client, named).await?;
-    client.change(Call::OrderNegotiation { job, negotiation: which.id, order }).await?;
+    client.order_negotiation(job, which.id, order).await?;
     context.output.show(&Ordered { job, id: which.id, word })
 }
 

@@ -36,6 +36,7 @@ Examples:
       --field requested --policy conservative \\
       --depth 50 --interval 30s --json
   rms sim swf trace.swf --nodes 64 --policy easy,conservative,views
+  rms sim swf --lublin 10000 --nodes 256 --policy easy
   rms sim swf trace.swf --nodes 64 --heat waits.svg
   rms sim swf trace.swf --nodes 64 --cores-per-node 16 --allocation cores \\
       --schedule ran.jsonl")]
@@ -94,7 +95,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         n_dropped: n_dropped + summary.figures.refused,
         wall_s,
         cost,
-        title: format!("{}, {} nodes, {policy}", args.trace.trace.display(), args.trace.nodes),
+        title: format!("{}, {} nodes, {policy}", args.trace.title(), args.trace.nodes),
         has_ghosts: false,
         allocated: Some((args.allocation.into(), core_utilisation(args, &jobs, &summary))),
         summary,
@@ -134,7 +135,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
 /// # Errors
 /// A file would be written twice, or over the trace.
 fn check_outputs(args: &Args) -> Result<(), Failure> {
-    let trace = std::fs::canonicalize(&args.trace.trace).ok();
+    let trace = args.trace.trace.as_ref().and_then(|trace| std::fs::canonicalize(trace).ok());
     let mut outputs = BTreeSet::new();
     for file in args.heat.iter().chain(&args.schedule) {
         let files: Vec<PathBuf> = match &args.policy[..] {

@@ -1,4 +1,4 @@
-//! Reads a trace from a file, compressed or not, and converts it to jobs by options.
+//! Reads a trace from a file, compressed or not, or draws one, and converts it to jobs by options.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,6 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use rms_model::Span;
 use rms_model::error::chain;
 use rms_model::indices::MAX_INDEX;
+use rms_sim::workload::lublin::Lublin;
 use rms_sim::workload::swf::{Cleaned, Cleaning, Doubles, Overrun, SizeFrom, Trace, ZeroRun};
 
 use crate::failure::Failure;
@@ -18,8 +19,15 @@ use crate::output;
 #[derive(clap::Args, Debug)]
 pub(super) struct TraceArgs {
     /// File in the Standard Workload Format, plain or compressed with gzip
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    #[arg(value_name = "TRACE", required_unless_present = "lublin")]
+    pub trace: Option<PathBuf>,
+    /// Draw this many jobs from the model of Lublin and Feitelson (2003) for the processors of the cluster; they ask for
+    /// their run times
+    #[arg(long, value_name = "COUNT", conflicts_with = "trace")]
+    pub lublin: Option<usize>,
+    /// Random seed of --lublin; the same seed gives the same jobs
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, conflicts_with = "trace")]
+    pub seed: u64,
     /// Nodes of the cluster
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub nodes: u32,
@@ -88,9 +96,23 @@ enum TooLargeArg {
 
 impl TraceArgs {
     /// # Errors
-    /// Those of [`read_trace`].
+    /// Those of [`read_trace`]; or the model has no such jobs.
     pub(super) fn read(&self) -> Result<Cleaned, Failure> {
-        read_trace(&self.trace, self.nodes, &self.cleaning)
+        if let Some(path) = &self.trace {
+            return read_trace(path, self.nodes, &self.cleaning);
+        }
+        let n_procs = self.nodes.saturating_mul(self.cleaning.cores_per_node);
+        let model = Lublin { n_jobs: self.lublin.unwrap_or_default(), seed: self.seed, n_procs };
+        let trace = model.generate().map_err(|error| Failure::new("workload", chain(&error)))?;
+        runnable(&self.title(), trace.clean(&self.cleaning.cleaning_of_all(self.nodes)), self.nodes, &self.cleaning)
+    }
+
+    /// Returns the file, or the model and its seed.
+    pub(super) fn title(&self) -> String {
+        match &self.trace {
+            Some(path) => path.display().to_string(),
+            None => format!("Lublin's model, seed {}", self.seed),
+        }
     }
 }
 
@@ -102,9 +124,15 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
     let of_file =
         |error: &dyn std::error::Error| Failure::new("trace", format!("{}: {}", path.display(), chain(error)));
     let reader = open(path).map_err(|error| of_file(&error))?;
-    // Jobs are counted after all that cannot run were dropped.
-    let cleaning = Cleaning { most_jobs: None, ..args.cleaning(nodes) };
-    let mut cleaned = Trace::read_clean(reader, &cleaning).map_err(|error| of_file(&error))?;
+    let cleaned = Trace::read_clean(reader, &args.cleaning_of_all(nodes)).map_err(|error| of_file(&error))?;
+    runnable(&path.display().to_string(), cleaned, nodes, args)
+}
+
+/// Returns those of all jobs of a trace that can run and that the options select.
+///
+/// # Errors
+/// No job is left.
+fn runnable(title: &str, mut cleaned: Cleaned, nodes: u32, args: &CleaningArgs) -> Result<Cleaned, Failure> {
     let n_readable = cleaned.jobs.len();
     if args.too_large == TooLargeArg::Drop {
         cleaned.drop_larger_than(nodes);
@@ -113,12 +141,12 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
     cleaned.keep(args.skip, args.jobs);
     if cleaned.jobs.is_empty() {
         let why = args.why_none(&cleaned, nodes, n_readable - n_runnable, n_runnable);
-        return Err(Failure::new("trace", format!("{}: no job of the trace is left to run: {why}", path.display())));
+        return Err(Failure::new("trace", format!("{title}: no job of the trace is left to run: {why}")));
     }
     if let Some(Doubles { first, n_jobs, from }) = cleaned.renumber_doubles() {
-        let (file, have) = (path.display(), if n_jobs == 1 { "job has" } else { "jobs have" });
+        let have = if n_jobs == 1 { "job has" } else { "jobs have" };
         output::warn(&format!(
-            "rms: warning: {file}: {n_jobs} {have} the number of an earlier one, the first is {first}: numbered from {from} on"
+            "rms: warning: {title}: {n_jobs} {have} the number of an earlier one, the first is {first}: numbered from {from} on"
         ));
     }
     Ok(cleaned)
@@ -160,6 +188,11 @@ impl CleaningArgs {
     /// Returns the rules for jobs of a cluster other than that of the options.
     pub(super) fn of_nodes(&self, nodes: u32, cores_per_node: u32) -> Cleaning {
         Cleaning { cores_per_node, ..self.cleaning(nodes) }
+    }
+
+    /// Returns the rules without a limit to the number of jobs: they are counted after all that cannot run were dropped.
+    fn cleaning_of_all(&self, nodes: u32) -> Cleaning {
+        Cleaning { most_jobs: None, ..self.cleaning(nodes) }
     }
 
     fn cleaning(&self, nodes: u32) -> Cleaning {

@@ -1,4 +1,5 @@
-//! Gives node ids to applications whose needs change over time; each application chooses what it frees (003, Alg. 1).
+//! The mapping of 003, Algorithm 1, written down for its vectors: node ids for applications that choose what they free.
+//! The core maps one change of one job at a time, and has no such loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
