@@ -452,7 +452,7 @@ mod tests {
              with job 6"
         );
         let promised = Blocker { is_promised: true, ..holds(5, JobState::Waiting, 3, 30, 600) };
-        assert_eq!(blocker(&promised, &[], now), "3 are promised to job 5 from 00:00:30 until 00:10:00");
+        assert_eq!(blocker(&promised, false, &[], now), "3 are promised to job 5 from 00:00:30 until 00:10:00");
         let behind = Reason::Behind { policy: rms_model::Policy::Fcfs, job: JobId(3), until: Time::from_secs(600) };
         assert_eq!(
             reason(&behind, &[], now),

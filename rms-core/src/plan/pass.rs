@@ -19,7 +19,7 @@ use super::{Blocked, Placed, Shortage};
 use crate::state::State;
 use crate::state::job::{Promise, Started};
 use crate::state::node::Node;
-use crate::state::{chooses_nodes, constraint_of, takes_any_nodes};
+use crate::state::{constraint_of, takes_any_nodes};
 
 /// Observes the views as they fill up.
 pub(super) type Look<'l> = dyn FnMut(&mut Pass<'_>, Moment) + 'l;
@@ -433,14 +433,7 @@ impl<'a> Pass<'a> {
     /// Takes a promise from the view, if the nodes are still there. The ledgers of `spec` are open.
     pub(super) fn keep(&mut self, spec: &JobSpec, promise: &Promise) -> Option<Taken> {
         let request = spec.options.get(promise.option_idx as usize)?;
-        let chosen = match chooses_nodes(spec) {
-            true => Some(self.promised_window(spec, request, promise)?),
-            false if spec.evolving.is_some() || promise.nodes.is_empty() => None,
-            // They were chosen beside nodes that others had to choose. If they are gone, any will do.
-            false => self.promised_window(spec, request, promise),
-        };
-        let any = || self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
-        let subset = chosen.unwrap_or_else(any);
+        let subset = self.promised_subset(spec, request, promise)?;
         let special = subset.as_ref().and_then(|subset| self.special.get(subset));
         let ledgers: Vec<&Ledger<'_>> = std::iter::once(&self.all).chain(special).collect();
         // A promise that could not be kept in time is kept as soon as possible.

@@ -313,13 +313,26 @@ impl Pass<'_> {
         })
     }
 
-    /// Returns the promised nodes of a job that chooses them, if they are still possible; `Some(None)` if nothing was promised on such clusters.
-    pub(super) fn promised_window(
+    /// Returns the ledger that the promised nodes come from; `None` if nodes that the job has to choose are no longer
+    /// possible.
+    pub(super) fn promised_subset(
         &mut self,
         spec: &JobSpec,
         request: &Request,
         promise: &Promise,
     ) -> Option<Option<Subset>> {
+        let chosen = match chooses_nodes(spec) {
+            true => return self.promised_window(spec, request, promise),
+            false if spec.evolving.is_some() || promise.nodes.is_empty() => None,
+            // They were chosen beside nodes that others had to choose. If they are gone, any will do.
+            false => self.promised_window(spec, request, promise),
+        };
+        let any = || self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
+        Some(chosen.unwrap_or_else(any))
+    }
+
+    /// Returns the promised nodes of a job that chooses them, if they are still possible; `Some(None)` if nothing was promised on such clusters.
+    fn promised_window(&mut self, spec: &JobSpec, request: &Request, promise: &Promise) -> Option<Option<Subset>> {
         let others = self.grids.others(request);
         if others.nodes.is_empty() {
             return Some(None);

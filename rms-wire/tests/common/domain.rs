@@ -165,6 +165,7 @@ fn first_calls() -> Vec<Call> {
             sort: NodeColumn::WORDS.iter().map(|(_, column)| (*column, Way::Up)).collect(),
             limit: 50,
             offset: 100,
+            since: None,
         }),
         Query::Clusters,
         Query::Explain(Select::All),
