@@ -1,6 +1,7 @@
 //! Finds where neighbouring nodes are free together, on clusters that are allocated by whole nodes: a window is a
 //! number of nodes that follow one another. Named nodes are searched in the same way.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -38,6 +39,10 @@ struct Counted<'p> {
     taken: &'p Taken,
     from: Time,
     until: Time,
+    /// The most nodes that all such jobs have during its time.
+    needed: i64,
+    /// The nodes that it can use and that no other has during its time, once that was asked.
+    free: OnceCell<BTreeSet<NodeId>>,
 }
 
 impl Among {
@@ -87,15 +92,18 @@ impl Pass<'_> {
 
     /// Returns whether a start that a count of nodes allows may be one that no nodes keep, because others with chosen
     /// nodes begin later: enough nodes may be free at each time, and none of them for long enough. A job that begins
-    /// after them all takes nodes that are free then, and keeps them.
+    /// after them all takes nodes that are free then, and keeps them. With many such jobs the count has to do, because
+    /// each costs a ledger.
     pub(super) fn is_uncertain(&self, request: &Request, start: Time) -> bool {
+        let n_chosen = self.special.keys().filter(|subset| subset.window().is_some()).count();
         let is_later = |taken: &Taken| {
             let has_chosen = taken.subset.as_ref().is_some_and(|subset| subset.window().is_some());
             has_chosen
                 && taken.at > start
                 && taken.request.nodes.keys().any(|cluster| request.nodes.contains_key(cluster))
         };
-        self.state.settings().policy == Policy::Conservative && self.placed.iter().any(is_later)
+        let keeps_promises = self.state.settings().policy == Policy::Conservative;
+        keeps_promises && (1..=MAX_CHOSEN).contains(&n_chosen) && self.placed.iter().any(is_later)
     }
 
     /// Finds the first time from `from` on at which nodes of each cluster that a job can choose are free for a request.
@@ -146,6 +154,9 @@ impl Pass<'_> {
         let (from_all, by_all) = ledger::first_hole(&mut [&mut self.all], request, from).map_err(|_| shortage)?;
         let holds = self.holds_of(cluster);
         let counted = self.counted_on(cluster);
+        // Its present nodes are as good as any later ones.
+        let is_late = |at: Time| chosen.latest.is_some_and(|latest| at >= latest);
+        let not_later = |until: Time| chosen.latest.map_or(until, |latest| until.min(latest));
         let busy = |node: &NodeId| holds.get(node).map_or(&[][..], Vec::as_slice);
         let first_gap = |node: &NodeId| match is_eligible(*node) {
             true => first_gap(std::iter::once(busy(node)), request.wall, from_all),
@@ -162,8 +173,14 @@ impl Pass<'_> {
             let nodes = &in_order[first..first + wanted as usize];
             let (at, known) = match known {
                 Known::ByNode => (self::first_gap(nodes.iter().map(busy), request.wall, at), Known::Together),
-                Known::Together => match self.beside_all(nodes, request, (at, chosen.latest), (&holds, &counted)) {
-                    Some(known) => known,
+                Known::Together => match self.window_hole(nodes, request, at) {
+                    Some((at, _)) => {
+                        let others = if is_late(at) { &[][..] } else { &counted };
+                        match self.lacks_nodes(others, &holds, nodes, (at, at + request.wall)) {
+                            Some(until) => (not_later(until), Known::Together),
+                            None => (at, Known::Exactly),
+                        }
+                    }
                     None => continue,
                 },
                 Known::Exactly => {
@@ -196,6 +213,9 @@ impl Pass<'_> {
         let (mut start, by_all) = ledger::first_hole(&mut [&mut self.all], request, from).map_err(|_| shortage)?;
         let holds = self.holds_of(cluster);
         let counted = self.counted_on(cluster);
+        // Its present nodes are as good as any later ones.
+        let is_late = |at: Time| chosen.latest.is_some_and(|latest| at >= latest);
+        let not_later = |until: Time| chosen.latest.map_or(until, |latest| until.min(latest));
         let busy = |node: &NodeId| holds.get(node).map_or(&[][..], Vec::as_slice);
         while start < Time::NEVER {
             let gap = |node: &NodeId| (first_gap(std::iter::once(busy(node)), request.wall, start), *node);
@@ -205,36 +225,20 @@ impl Pass<'_> {
             let mut next = gaps.iter().map(|(gap, _)| *gap).filter(|gap| *gap > start).min().unwrap_or(Time::NEVER);
             // Beside jobs that were promised a number of nodes, some of these may have to be left.
             for nodes in free.windows(wanted as usize).take(MAX_SETS) {
-                match self.beside_all(nodes, request, (start, chosen.latest), (&holds, &counted)) {
-                    Some((at, Known::Exactly)) if at == start => {
-                        let blocked = self.window_hole(nodes, request, from).and_then(|(_, blocked)| blocked);
-                        return Ok((at, blocked.or(by_all), nodes.iter().copied().collect()));
-                    }
-                    Some((at, _)) => next = next.min(at.max(start + Span::from_millis(1))),
-                    None => {}
+                let others = if is_late(start) { &[][..] } else { &counted };
+                let at = match self.lacks_nodes(others, &holds, nodes, (start, start + request.wall)) {
+                    Some(until) => Some(not_later(until)),
+                    None => self.window_hole(nodes, request, start).map(|(at, _)| at),
+                };
+                if at == Some(start) {
+                    let blocked = self.window_hole(nodes, request, from).and_then(|(_, blocked)| blocked);
+                    return Ok((start, blocked.or(by_all), nodes.iter().copied().collect()));
                 }
+                next = at.map_or(next, |at| next.min(at.max(start + Span::from_millis(1))));
             }
             start = next;
         }
         Err(shortage)
-    }
-
-    /// Finds the first time from `at` on at which these nodes are free beside all other jobs, if it is known exactly, or
-    /// else one before which they are not. `latest` is as in [`Chosen`].
-    fn beside_all(
-        &self,
-        nodes: &[NodeId],
-        request: &Request,
-        (at, latest): (Time, Option<Time>),
-        (holds, counted): (&Holds, &[Counted<'_>]),
-    ) -> Option<(Time, Known)> {
-        let (at, _) = self.window_hole(nodes, request, at)?;
-        let others = counted.iter().filter(|_| latest.is_none_or(|latest| at < latest));
-        Some(match self.lacks_nodes(others, holds, nodes, (at, at + request.wall)) {
-            // Its present nodes are as good as any later ones.
-            Some(until) => (latest.map_or(until, |latest| until.min(latest)), Known::Together),
-            None => (at, Known::Exactly),
-        })
     }
 
     /// Finds the first time from `from` on at which all of a window is free, in each ledger that has nodes of it.
@@ -363,35 +367,43 @@ impl Pass<'_> {
             let is_named = taken.named().any(|node| self.state.nodes()[&node].cluster == cluster);
             !is_named && taken.request.nodes.contains_key(&cluster)
         };
-        let counted = placed.filter(is_counted);
-        counted.map(|taken| Counted { taken, from: taken.at, until: taken.at + taken.wall() }).collect()
+        let counted: Vec<&Taken> = placed.filter(is_counted).collect();
+        let all = Profile::from_blocks(counted.iter().flat_map(|taken| taken.blocks_on(cluster)));
+        let counted = counted.into_iter().map(|taken| {
+            let (from, until) = (taken.at, taken.at + taken.wall());
+            Counted { taken, from, until, needed: all.max(from, until), free: OnceCell::new() }
+        });
+        counted.collect()
     }
 
     /// Returns until when the first of these jobs may lack nodes if the window is taken. Whichever nodes the jobs take
     /// when their times come, enough must be left that are free for the whole time of each.
-    fn lacks_nodes<'c>(
+    fn lacks_nodes(
         &self,
-        counted: impl Iterator<Item = &'c Counted<'c>> + Clone,
+        counted: &[Counted<'_>],
         holds: &Holds,
         window: &[NodeId],
         (from, until): (Time, Time),
     ) -> Option<Time> {
         let overlaps = |begin: Time, end: Time, other: &Counted<'_>| begin < other.until && other.from < end;
-        let lacks = |one: &&Counted<'_>| {
+        let find_free = |one: &Counted<'_>| {
             let ledger = one.taken.subset.as_ref().and_then(|subset| self.special.get(subset)).unwrap_or(&self.all);
             let cluster = self.state.nodes()[&window[0]].cluster;
-            let is_left = |node: &&NodeId| {
+            let is_free = |node: &&NodeId| {
                 let held = holds.get(node).into_iter().flatten();
                 self.state.nodes()[*node].is_usable()
                     && ledger.contains(**node)
-                    && !window.contains(node)
                     && !held.copied().any(|(begin, end)| overlaps(begin, end, one))
             };
-            let n_left = self.state.neighbours(cluster).iter().filter(is_left).count() as i64;
-            let all = counted.clone().flat_map(|other| other.taken.blocks_on(cluster));
-            n_left < Profile::from_blocks(all).max(one.from, one.until)
+            self.state.neighbours(cluster).iter().filter(is_free).copied().collect()
         };
-        counted.clone().filter(|one| overlaps(from, until, one)).filter(lacks).map(|one| one.until).min()
+        let lacks = |one: &&Counted<'_>| {
+            let free = one.free.get_or_init(|| find_free(one));
+            let n_free = free.len() as i64;
+            n_free - (window.len() as i64) < one.needed
+                && n_free - (window.iter().filter(|node| free.contains(node)).count() as i64) < one.needed
+        };
+        counted.iter().filter(|one| overlaps(from, until, one)).filter(lacks).map(|one| one.until).min()
     }
 
     /// Returns when the nodes of a cluster are held by running jobs, and by jobs that were placed on named nodes.
@@ -425,6 +437,8 @@ impl Pass<'_> {
     }
 }
 
+/// The jobs with chosen nodes beside which nodes are chosen for others, too.
+const MAX_CHOSEN: usize = 32;
 /// The sets of free nodes that are tried for one start.
 const MAX_SETS: usize = 4;
 

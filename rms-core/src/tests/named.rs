@@ -195,7 +195,7 @@ fn keeps_promises(n_seeds: u64) {
         let mut first_promises: BTreeMap<JobId, Time> = BTreeMap::new();
         for _ in 0..40 {
             if dice.chance(60) {
-                submit_some(dice, &mut world, n_nodes);
+                submit_some(dice, &mut world, n_nodes, allocation);
             } else {
                 let promise = world.rms.state().next_promise();
                 let next = ends.values().copied().chain(promise).min().unwrap_or(world.now);
@@ -226,9 +226,11 @@ fn keeps_promises(n_seeds: u64) {
     });
 }
 
-fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {
+fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32, allocation: &str) {
     let all = (1..=n_nodes).map(|number| format!("n{number}"));
     let [percent, percent_not] = dice.one_of(&[[0, 0], [50, 0], [50, 20], [0, 30]]);
+    // Where nodes are allocated whole, jobs that only exclude some are planned by counts, as those with features are.
+    let percent_not = if allocation == "nodes" && percent == 0 { 0 } else { percent_not };
     let nodelist: BTreeSet<String> = all.clone().filter(|_| dice.chance(percent)).collect();
     let exclude: BTreeSet<String> = all.filter(|_| dice.chance(percent_not)).collect();
     let n_allowed = match nodelist.is_empty() {
