@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn what_would_change_the_job_is_refused() {
-        for option in ["--gpus-per-task=1", "-a 1-4", "-d afterok:1", "-W", "-k", "-w n1", "--reservation=x"] {
+        for option in ["--gpus-per-task=1", "-a 1-4", "-d afterok:1", "-W", "-k", "-F nodes", "--reservation=x"] {
             assert!(matches!(check(option), Err(SbatchError::Unsupported { .. })), "{option}");
         }
         assert_eq!(check("--tiem=4"), Err(SbatchError::Unknown("--tiem".into())));

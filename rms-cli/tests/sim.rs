@@ -438,7 +438,7 @@ fn jobs_are_drawn_from_the_model_of_lublin() {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     };
     let text = run(&["--policy", "easy"]);
-    assert!(text.starts_with("Lublin's model, seed 4, 64 nodes, easy"), "{text}");
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["jobs", "300"])), "{text}");
     let mean_wait = |seed: &str| -> Value {
         let answer: Value = serde_json::from_str(&run(&["--seed", seed, "--json"])).expect("JSON");
         assert_eq!(answer["jobs"], 300, "{answer}");

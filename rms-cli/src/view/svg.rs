@@ -183,7 +183,7 @@ mod tests {
         let window = Window::of(Time::EPOCH, std::slice::from_ref(&view), None);
         let svg = draw(&[view], Time::EPOCH, None, window);
         // 150 pixels are 32 cores; the bottom is at 234.
-        assert!(svg.contains(r#"<path class="started" d="M64 234V140.3H936V234H64Z"/>"#), "{svg}");
+        assert!(svg.contains(r#"<path class="started" d="M64 234V140.25H936V234H64Z"/>"#), "{svg}");
         assert!(svg.contains(">cores</text>") && !svg.contains(">nodes</text>"), "{svg}");
     }
 
