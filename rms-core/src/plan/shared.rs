@@ -12,6 +12,9 @@ use super::subset::Subset;
 use super::window::Among;
 use super::{Blocked, Placed, Shortage};
 
+/// When a size of a job starts first, and what blocks it before.
+pub(super) type FirstHole = Result<(Time, Option<Blocked>), Shortage>;
+
 impl Pass<'_> {
     /// Makes the views count, from now on, the nodes of shared clusters of which a job has something.
     pub(super) fn count_whole_nodes(&mut self) {
@@ -140,7 +143,7 @@ impl Pass<'_> {
         spec: &JobSpec,
         request: &Request,
         (from, latest): (Time, Option<Time>),
-    ) -> (Result<(Time, Option<Blocked>), Shortage>, Option<Subset>) {
+    ) -> (FirstHole, Option<Subset>) {
         let wanted = (&self.grids.wanted(spec, request), &spec.resources.licences);
         let mut among = self.among(spec, request, latest);
         let mut hole = self.first_hole(wanted, request, &mut among, (from, latest));
