@@ -39,7 +39,8 @@ pub(super) fn bars(title: &str, panels: &[&str], bars: &[Bar]) -> String {
             let ((ours, paper), y) = (bar.values[panel], y_of(idx));
             let (length, fill) = (round(x(ours) - left), colour(usize::from(ours > 1.0)));
             put(w, format_args!(r#"<rect x="{left}" y="{y}" width="{length}" height="18" fill="{fill}"/>"#));
-            let after = [Some(ours), paper].into_iter().flatten().fold(0.0, f64::max);
+            // Behind the line, so that it crosses no number.
+            let after = [Some(ours), paper].into_iter().flatten().fold(1.0, f64::max);
             put(w, format_args!(r#"<text class="label" x="{}" y="{}">{ours:.2}</text>"#, x(after) + 9.0, y + 13.0));
             if let Some(paper) = paper {
                 let (x, y) = (x(paper), y + 9.0);
