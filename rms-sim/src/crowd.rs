@@ -2,11 +2,14 @@
 
 mod negotiating;
 
+use std::collections::BTreeSet;
+
 use launcher_schedule::moldable::Sizes;
 use rms_api::Call;
 use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
 use rms_api::desired::NodeExit;
+use rms_core::state::job::Job;
 use rms_model::{Evolution, ExpandLimit, JobId, Mebibytes, Packing, Slice, Span, Stage, Time};
 
 use crate::dice::Dice;
@@ -315,7 +318,18 @@ impl Crowd {
             Call::Set { key: "allocation@a".to_owned(), value: "default".to_owned() },
             Call::Set { key: "allocation".to_owned(), value: "nodes".to_owned() },
         ];
-        resumes.chain(others).collect()
+        // A node that a job names may have been removed.
+        let is_named = |(job, entry): (&JobId, &Job)| entry.spec.constraint.names_nodes().then_some(*job);
+        let any_node = |job| Call::Update {
+            select: Select::Ids(vec![job]),
+            changes: Box::new(Changes {
+                nodelist: Some(BTreeSet::new()),
+                exclude: Some(BTreeSet::new()),
+                ..Changes::default()
+            }),
+        };
+        let named = world.state().jobs().iter().filter_map(is_named).map(any_node);
+        resumes.chain(others).chain(named).collect()
     }
 }
 

@@ -55,7 +55,7 @@ fn a_job_runs_on_the_nodes_that_it_names() {
     };
     assert_eq!(nodes_of(&[]), "a2\n");
     assert_eq!(nodes_of(&["-w", "a[1-4]", "-N", "2", "-n", "2"]), "a[2,4]\n".repeat(2));
-    let step = output_of(&deployment, "#!/bin/sh\n#SBATCH -N 3\nrms run -n 1 -x a1,a2 sh -c 'echo $RMS_NODELIST'\n");
+    let step = output_of(&deployment, "#!/bin/sh\n#SBATCH -N 3\nsrun -n 1 -x a1,a2 sh -c 'echo $RMS_NODELIST'\n");
     assert_eq!(step, "a3\n", "a step of the job leaves nodes out in the same way");
     let refused = deployment.rms(&["submit", "-w", "a7", "--wrap", "true"]).fails(1);
     assert!(refused.stderr.contains("there is no node 'a7'"), "{}", refused.stderr);

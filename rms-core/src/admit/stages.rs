@@ -64,7 +64,8 @@ pub(super) fn options(
     let needs = asked.on_each_of(1);
     let n_eligible = |cluster: &ClusterId| -> u32 {
         let is_eligible = |(inventory, _): &(&Inventory, u32)| needs.are_met_by(inventory);
-        state.kinds(*cluster).filter(is_eligible).map(|(_, n_alike)| n_alike).sum()
+        let kinds = state.kinds_allowed(*cluster, asked.constraint).into_iter();
+        kinds.filter(is_eligible).map(|(_, n_alike)| n_alike).sum()
     };
     let (peak, wall): (u32, Span) = (evolving.stages.peak(), evolving.stages.span());
     let large_enough = clusters.iter().filter(|cluster| n_eligible(cluster) >= peak);

@@ -6,9 +6,10 @@ use rms_api::Call;
 use rms_api::answer::{JobState, Reason};
 use rms_api::call::update::Changes;
 use rms_api::call::{Nodes, Select, Shape, Submission};
-use rms_model::{Identity, Inventory, JobId, NodeId, OnResize, Outcome, Role, Span, Time};
+use rms_model::{ExpandLimit, Identity, Inventory, JobId, NodeId, OnResize, Outcome, Role, Span, Time};
 use test_kit::{Dice, for_seeds};
 
+use super::evolving::profile;
 use super::negotiate::malleable;
 use super::{NullJournal, World};
 use crate::Event;
@@ -140,6 +141,11 @@ fn what_cannot_be_is_refused() {
     assert_eq!(refused, "3 nodes among n[1-2] are needed, but cluster c has 2");
     let refused = world.refused(|submission| submission.constraint.exclude = names(["n1", "n2", "n3"]));
     assert_eq!(refused, "1 node without n[1-3] is needed, but cluster c has 0");
+    let refused = world.refused(|submission| {
+        submission.evolving = Some(profile("1x50s,3x50s", ExpandLimit::NONE, false));
+        submission.constraint.nodelist = names(["n1", "n2"]);
+    });
+    assert!(refused.contains("2 in cluster c among n[1-2]"), "{refused}");
     let refused = world.refused(|submission| {
         submission.constraint.nodelist = (0..1025).map(|number| format!("n{number}")).collect();
     });
