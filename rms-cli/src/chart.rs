@@ -45,15 +45,8 @@ impl Chart {
         let width = LEFT_EDGE + n_columns as f64 * PITCH_X;
         let top = TOP + 20.0 * self.legend.len().div_ceil(LEGEND_COLUMNS) as f64;
         let height = top + n_rows as f64 * PITCH_Y;
-        let title = escape(&self.title);
-        let mut svg = String::new();
+        let mut svg = begin(&self.title, &self.subtitle, width, height);
         let w = &mut svg;
-        put(w, format_args!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">"#));
-        put(w, format_args!("<title>{title}</title>"));
-        put(w, format_args!("<style>{STYLE}</style>"));
-        put(w, format_args!(r#"<rect class="paper" width="{width}" height="{height}"/>"#));
-        put(w, format_args!(r#"<text class="title" x="{LEFT_EDGE}" y="28">{title}</text>"#));
-        put(w, format_args!(r#"<text class="soft" x="{LEFT_EDGE}" y="48">{}</text>"#, escape(&self.subtitle)));
         for (idx, label) in self.legend.iter().enumerate() {
             let (row, column) = (idx / LEGEND_COLUMNS, idx % LEGEND_COLUMNS);
             let (x, y) = (LEFT_EDGE + column as f64 * LEGEND_PITCH, 72.0 + 20.0 * row as f64);
@@ -72,6 +65,20 @@ impl Chart {
         put(w, format_args!("</svg>"));
         svg
     }
+}
+
+/// Returns the beginning of a document: its style, background and titles.
+pub fn begin(title: &str, subtitle: &str, width: f64, height: f64) -> String {
+    let title = escape(title);
+    let mut svg = String::new();
+    let w = &mut svg;
+    put(w, format_args!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">"#));
+    put(w, format_args!("<title>{title}</title>"));
+    put(w, format_args!("<style>{STYLE}</style>"));
+    put(w, format_args!(r#"<rect class="paper" width="{width}" height="{height}"/>"#));
+    put(w, format_args!(r#"<text class="title" x="{LEFT_EDGE}" y="28">{title}</text>"#));
+    put(w, format_args!(r#"<text class="soft" x="{LEFT_EDGE}" y="48">{}</text>"#, escape(subtitle)));
+    svg
 }
 
 /// The positions of values in a panel.
@@ -221,7 +228,7 @@ const PITCH_X: f64 = 484.0;
 const PITCH_Y: f64 = 284.0;
 const LEGEND_COLUMNS: usize = 3;
 const LEGEND_PITCH: f64 = 156.0;
-pub const STYLE: &str = "\
+const STYLE: &str = "\
 text{font-family:system-ui,sans-serif;fill:#1f2933}.title{font-size:16px;font-weight:600}\
 .name{font-size:13px;font-weight:600}.label{font-size:12px}.soft{font-size:12px;fill:#667380}\
 .right{text-anchor:end}.middle{text-anchor:middle}.paper{fill:#fff}\

@@ -1,7 +1,7 @@
 //! Draws the figures of 004 from runs of `rms sim sd`: ratios to static backfill as bars (Figures 1 to 3 and 8), heat maps
 //! by size and run time (4 to 6), and series of days (7).
 
-use crate::chart::{Chart, Panel, STYLE, Value, colour};
+use crate::chart::{Chart, Panel, Value, begin, colour};
 use crate::svg::{escape, put, round};
 
 /// One run in a picture with bars.
@@ -129,19 +129,6 @@ pub(super) fn daily(title: &str, days: &[DayValues]) -> String {
         panels: vec![panel("mean slowdown", "slowdown", slowdowns), panel("guests that began", "jobs", guests)],
     }
     .svg()
-}
-
-fn begin(title: &str, subtitle: &str, width: f64, height: f64) -> String {
-    let title = escape(title);
-    let mut svg = String::new();
-    let w = &mut svg;
-    put(w, format_args!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">"#));
-    put(w, format_args!("<title>{title}</title>"));
-    put(w, format_args!("<style>{STYLE}</style>"));
-    put(w, format_args!(r#"<rect class="paper" width="{width}" height="{height}"/>"#));
-    put(w, format_args!(r#"<text class="title" x="20" y="28">{title}</text>"#));
-    put(w, format_args!(r#"<text class="soft" x="20" y="48">{}</text>"#, escape(subtitle)));
-    svg
 }
 
 const TOP: f64 = 86.0;
