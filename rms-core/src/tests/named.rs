@@ -117,6 +117,7 @@ fn names_hold_together_with_neighbours_and_growth() {
         let grows = world.submit_with(|submission| {
             submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(100)) }];
             submission.malleable = Some(malleable(1, 6, OnResize::Negotiates));
+            submission.cpus_per_task = 1;
             submission.constraint.nodelist = names(["n1", "n3", "n5"]);
         });
         assert_eq!(world.node_names(grows), ["n1"], "{allocation}");
