@@ -2,7 +2,8 @@
 //!
 //! A cpuset, if available, does so at once, and no process can leave it. It does not widen the masks of threads that
 //! were restricted earlier, or widens them to all CPUs of the job, depending on the kernel. So masks are always set, one
-//! by one, until none needs a change: a thread that was created meanwhile has the mask of its creator.
+//! by one, until none needs a change: a thread that was created meanwhile has the mask of its creator. On a busy node it
+//! may take longer to be created than all others to be moved; [`confine_late`] finds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -66,7 +67,7 @@ pub fn confine(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
     let set = cgroup.set_cpus(after);
     set.map_err(|source| ConfineError::Cpuset { cpus: cpulist::print(after), source })?;
     for n_walks in 1.. {
-        let n_moved = walk(cgroup, of_job, &mut masks, &mut dead)?;
+        let n_moved = walk(cgroup, of_job, Threads::All, &mut masks, &mut dead)?;
         n_quiet = if n_moved == 0 { n_quiet + 1 } else { 0 };
         if n_quiet == QUIET_WALKS {
             return Ok(());
@@ -76,6 +77,23 @@ pub fn confine(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
         }
     }
     Err(ConfineError::Unstable)
+}
+
+/// Moves the threads that [`confine`] could not see yet, because they were being created: those that still have CPUs which
+/// the job has no more. Others are left alone, because their program may have set their masks meanwhile.
+///
+/// # Errors
+/// As those of [`confine`].
+pub fn confine_late(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
+    walk(cgroup, of_job, Threads::Outside, &mut Masks::new(), &mut BTreeSet::new()).map(drop)
+}
+
+/// Which threads are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Threads {
+    All,
+    /// Those that have CPUs which the job does not have.
+    Outside,
 }
 
 /// A new thread has copied its mask shortly before it is visible; the next walk sees it.
@@ -98,7 +116,13 @@ fn processes(cgroup: &Cgroup, dead: &mut BTreeSet<Pid>) -> Vec<Pid> {
 }
 
 /// Returns how many threads had to be moved.
-fn walk(cgroup: &Cgroup, of_job: &JobMove, masks: &mut Masks, dead: &mut BTreeSet<Pid>) -> Result<usize, ConfineError> {
+fn walk(
+    cgroup: &Cgroup,
+    of_job: &JobMove,
+    which: Threads,
+    masks: &mut Masks,
+    dead: &mut BTreeSet<Pid>,
+) -> Result<usize, ConfineError> {
     let JobMove { all, joined, tasks } = of_job;
     let processes = processes(cgroup, dead);
     let of_tasks = of_tasks(&processes, tasks);
@@ -108,6 +132,10 @@ fn walk(cgroup: &Cgroup, of_job: &JobMove, masks: &mut Masks, dead: &mut BTreeSe
         let alone = |own| ThreadMove { own, of_job: None };
         let own = joined.get(&process.as_raw()).map(alone).or_else(of_task).unwrap_or(alone(all));
         for thread in tree::threads(process) {
+            let is_inside = |has: CpuSet| has.is_subset(&all.after);
+            if which == Threads::Outside && cpus_of(thread).is_ok_and(is_inside) {
+                continue;
+            }
             match move_thread(thread, own, masks) {
                 Ok(is_moved) => n_moved += usize::from(is_moved),
                 Err(ConfineError::Thread { source: Errno::ESRCH, .. }) => {}

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::binding::BoundTasks;
-use super::confine::{ConfineError, CpuMove, CpuMoves, JobMove, confine};
+use super::confine::{ConfineError, CpuMove, CpuMoves, JobMove, confine, confine_late};
 use super::malleable::{Malleable, Outcome};
 use crate::cgroup::Cgroup;
 use crate::order::Order;
@@ -31,6 +31,28 @@ pub struct JobCpus {
     pub bound_tasks: BoundTasks,
     pub malleable: Option<Malleable>,
     change: Option<Change>,
+    late: Option<Late>,
+}
+
+/// When to look again for threads that were being created while CPUs were taken away. They appear with the CPUs that
+/// their creator had.
+#[derive(Debug)]
+struct Late {
+    of_job: JobMove,
+    at: Instant,
+    /// After which further times to repeat it.
+    then: &'static [Duration],
+}
+
+/// How long it takes until a thread that is being created is visible: microseconds, unless it has to wait for a CPU.
+const UNTIL_VISIBLE: &[Duration] = &[Duration::from_millis(20), Duration::from_millis(500)];
+
+impl Late {
+    /// Returns when to look next, unless `times` is empty.
+    fn after(of_job: JobMove, times: &'static [Duration]) -> Option<Late> {
+        let (next, then) = times.split_first()?;
+        Some(Late { of_job, at: Instant::now() + *next, then })
+    }
 }
 
 /// A change in progress: processes have been notified.
@@ -59,6 +81,7 @@ impl JobCpus {
             bound_tasks: BoundTasks::default(),
             malleable: None,
             change: None,
+            late: None,
         }
     }
 
@@ -145,7 +168,20 @@ impl JobCpus {
         self.held.clone_from(after);
         self.bound_tasks.moved(&of_job.tasks);
         self.malleable.iter_mut().for_each(|malleable| malleable.moved(of_job.joined.clone()));
+        let takes_cpus = !of_job.all.before.is_subset(&of_job.all.after);
+        self.late = takes_cpus.then_some(of_job).and_then(|of_job| Late::after(of_job, UNTIL_VISIBLE));
         Ok(())
+    }
+
+    /// Does what is due by now: ends a change whose deadline has passed, and looks for late threads.
+    pub fn on_time(&mut self, now: Instant, cgroup: &Cgroup) {
+        self.finish_change(now, cgroup);
+        let Some(Late { of_job, then, .. }) = self.late.take_if(|late| late.at <= now) else { return };
+        if let Err(error) = confine_late(cgroup, &of_job) {
+            eprintln!("the CPUs of the job's late threads: {:#}", anyhow::Error::new(error));
+            self.is_confined = false;
+        }
+        self.late = Late::after(of_job, then);
     }
 
     /// Ends the change if all processes have answered or the deadline has passed.
@@ -178,7 +214,7 @@ impl JobCpus {
         }
         let all = CpuMove { before: after.clone(), after: held };
         let _as_far_as_possible = confine(cgroup, &JobMove { all, joined, tasks });
-        self.change = None;
+        (self.change, self.late) = (None, None);
         (self.generation, self.is_confined) = (generation, false);
     }
 
@@ -193,9 +229,10 @@ impl JobCpus {
         }
     }
 
-    /// Returns the latest time to call [`finish_change`](JobCpus::finish_change).
+    /// Returns the latest time to call [`on_time`](JobCpus::on_time).
     pub fn wakes_at(&self) -> Option<Instant> {
-        self.change.as_ref().map(|change| change.until)
+        let of_late = self.late.as_ref().map(|late| late.at);
+        self.change.as_ref().map(|change| change.until).into_iter().chain(of_late).min()
     }
 
     /// Handles a join, a request or an answer of a process.
@@ -246,6 +283,41 @@ mod tests {
             set_cpus_of(process, &CpuSet::from([cpu])).expect("it runs");
         }
         (task, [pid, child])
+    }
+
+    #[test]
+    fn threads_that_appear_late_lose_the_cpus_that_were_taken() {
+        let all: Vec<u32> = own_cpus().into_iter().flatten().take(2).collect();
+        let [one, other] = all[..] else { return eprintln!("SKIPPED: this machine has one CPU") };
+        let order = |generation: u32, cpus: &[u32]| {
+            let mut order = tests::order([tests::node("a1")]);
+            Arc::make_mut(&mut order.launch).generation = generation;
+            order.mask = Some(cpus.iter().copied().collect());
+            order
+        };
+        let none = Cgroup::none();
+        let mut cpus = JobCpus::of(&order(1, &all));
+        let (mut task, [pid, child]) = task_on(other);
+        cpus.follow(&order(2, &[one]), false, &none);
+        let mut seen = Vec::new();
+        for _ in UNTIL_VISIBLE {
+            // As a thread would that was created from one which has not been moved yet.
+            set_cpus_of(child, &all.iter().copied().collect()).expect("it runs");
+            let at = cpus.wakes_at().expect("a late look");
+            cpus.on_time(at - Duration::from_millis(1), &none);
+            seen.push(cpus_of_process(child).expect("it runs").len());
+            cpus.on_time(at, &none);
+            seen.push(cpus_of_process(child).expect("it runs").len());
+        }
+        assert_eq!((seen, cpus.wakes_at()), (vec![2, 1, 2, 1], None));
+        assert!(cpus.applied().is_confined);
+        // What a job gains may be pinned by its program at once.
+        cpus.follow(&order(3, &all), false, &none);
+        assert_eq!(cpus.wakes_at(), None);
+        for process in [pid, child] {
+            let _gone_already = crate::sys::kill(process.as_raw(), 9);
+        }
+        task.wait().expect("our child");
     }
 
     #[test]

@@ -50,11 +50,12 @@ impl Supervisor {
         self.report_applied(is_news);
     }
 
-    /// Ends a change whose deadline has passed: processes that have not given their CPUs back in time lose them.
+    /// Ends a change whose deadline has passed: processes that have not given their CPUs back in time lose them. Looks for
+    /// threads that were being created meanwhile.
     pub(super) fn cpus_on_time(&mut self, now: Instant) {
         let Some(job) = &mut self.job else { return };
         let before = job.cpus.applied();
-        job.cpus.finish_change(now, &self.seat.cgroup);
+        job.cpus.on_time(now, &self.seat.cgroup);
         let is_news = job.cpus.applied() != before;
         self.report_applied(is_news);
     }
