@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
-use rms_api::desired::JobReport;
+use rms_api::desired::{JobReport, Stay};
 use rms_model::{JobId, Run};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -250,6 +250,9 @@ impl OutputManifest {
 pub struct ResultRef<'a> {
     #[serde(flatten)]
     pub report: &'a JobReport,
+    /// A supervisor may serve a job that has returned to the node: what it wrote at the end of the first stay is there
+    /// until the second one ends.
+    pub stay: Stay,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<OutputManifest>,
 }
@@ -279,18 +282,39 @@ pub fn is_out_of_room(dir: &Path, is_root: bool) -> bool {
 /// The disk counts as full below this: a program that writes until it fails leaves less.
 const LEAST_ROOM: u64 = 256 << 10;
 
+/// Writes how an execution ended, in place of its supervisor.
+///
+/// # Errors
+/// The disk fails.
 pub fn write_result(entry_dir: &Path, report: &JobReport) -> io::Result<()> {
-    write_whole(&result_path(entry_dir), &serde_json::to_vec(report).map_err(io::Error::other)?, 0o600)
+    let result = ResultRef { report, stay: stay_in(entry_dir, report.job, report.run), written: None };
+    write_whole(&result_path(entry_dir), &serde_json::to_vec(&result).map_err(io::Error::other)?, 0o600)
 }
 
 /// Reads how an execution ended.
 ///
 /// # Errors
-/// The execution has not ended: there is no result, or only that of the supervisor's previous job.
+/// The execution has not ended: there is no result, or only that of the supervisor's previous job, or of an earlier stay
+/// of this one.
 pub fn read_result(entry_dir: &Path, job: JobId, run: Run) -> io::Result<JobReport> {
-    let report: JobReport = serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;
-    let is_its_own = (report.job, report.run) == (job, run);
+    #[derive(Deserialize)]
+    struct Result {
+        #[serde(flatten)]
+        report: JobReport,
+        /// Older supervisors write none.
+        stay: Option<Stay>,
+    }
+    let Result { report, stay } =
+        serde_json::from_slice(&fs::read(result_path(entry_dir))?).map_err(io::Error::other)?;
+    let is_before = stay.is_some_and(|stay| stay.is_before(stay_in(entry_dir, job, run)));
+    let is_its_own = (report.job, report.run) == (job, run) && !is_before;
     if is_its_own { Ok(report) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Returns the stay of the execution whose entry this is; unknown if the entry cannot be read.
+fn stay_in(entry_dir: &Path, job: JobId, run: Run) -> Stay {
+    let entry = read_entry(entry_dir).ok().filter(|entry| (entry.order.job, entry.order.run) == (job, run));
+    entry.map_or(Stay::UNKNOWN, |entry| entry.order.stay())
 }
 
 /// Writes how many steps of the job were requested here.

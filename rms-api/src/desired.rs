@@ -95,7 +95,7 @@ pub struct Launch {
 
 /// One of several periods in which a node has a job of the same number: a job may free a node and get it again, and a
 /// server restored from a backup assigns numbers again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stay {
     pub submitted: Time,
     /// The generation of the job's nodes with which the node was added.

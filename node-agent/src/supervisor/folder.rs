@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rms_api::desired::JobReport;
+use rms_api::desired::{JobReport, Stay};
 use rms_model::Work;
 use serde::Serialize;
 
@@ -29,6 +29,8 @@ pub struct Folder {
     generation: Slot,
     /// Blank while there is no result: it reserves space on the disk while there is some.
     result: Slot,
+    /// That of the job which has claimed the folder.
+    stay: Stay,
     /// The job is forgotten, and the folder still has its name.
     is_free: bool,
 }
@@ -76,6 +78,7 @@ impl Folder {
             mpich: Slot::make(&seat.join("hosts.mpich"), 0o644)?,
             generation: Slot::make(&seat.join("generation"), 0o644)?,
             result: Slot::blank(&spool::result_path(&seat), 0o600)?,
+            stay: Stay::UNKNOWN,
             is_free: false,
             dir: seat.clone(),
             seat,
@@ -118,6 +121,7 @@ impl Folder {
             _other => error,
         })?;
         self.dir = entry_dir.to_owned();
+        self.stay = entry.order.stay();
         self.is_free = false;
         Ok(())
     }
@@ -125,7 +129,7 @@ impl Folder {
     /// # Errors
     /// No space.
     pub fn write_result(&mut self, report: &JobReport, written: Option<OutputManifest>) -> io::Result<()> {
-        self.result.write_json(&ResultRef { report, written })
+        self.result.write_json(&ResultRef { report, stay: self.stay, written })
     }
 
     /// Removes what belonged to the job alone. [`return_to_seat`](Folder::return_to_seat) must follow, unless another
@@ -300,6 +304,26 @@ mod tests {
         let entry = EntryRef { order: &order, boot: "", cgroup: &cgroup, seat: "s", supervisor: 1 };
         folder.claim(&spool.entry_dir(order.job, order.run), &entry)?;
         folder.free(&order)
+    }
+
+    #[test]
+    fn the_result_of_a_job_that_has_left_is_not_that_of_its_return() {
+        let (_dir, spool, mut folder) = opened();
+        let mut order = order([node("a1")]);
+        let (job, run, cgroup) = (order.job, order.run, Cgroup::none());
+        let entry_dir = spool.entry_dir(job, run);
+        for joined in [1, 4] {
+            std::sync::Arc::make_mut(&mut order.launch).nodes[0].joined = joined;
+            let entry = EntryRef { order: &order, boot: "", cgroup: &cgroup, seat: "s", supervisor: 1 };
+            folder.claim(&entry_dir, &entry).expect("nobody else has it");
+            assert!(spool::read_result(&entry_dir, job, run).is_err(), "stay {joined} has not ended");
+            assert!(spool.is_any_going_on().expect("readable"));
+            let report = JobReport { job, run, ..result(job.0, "left") };
+            folder.write_result(&report, None).expect("written");
+            assert_eq!(spool::read_result(&entry_dir, job, run).expect("there"), report);
+            folder.free(&order).expect("freed");
+            folder.return_to_seat().expect("at its seat");
+        }
     }
 
     #[test]

@@ -28,6 +28,11 @@ impl Delays {
         self.replay.state()
     }
 
+    /// Returns when the facts that are checked now were written.
+    pub(super) fn now(&self) -> Time {
+        self.now
+    }
+
     /// Sets the time at which the following facts were written.
     pub(super) fn at(&mut self, now: Time, is_late: bool) {
         self.now = now;

@@ -19,6 +19,7 @@ mod runs;
 mod sizes;
 mod slowed;
 mod stages;
+mod starts;
 mod timely;
 mod truth;
 mod views;
@@ -67,6 +68,7 @@ pub enum Rule {
     Durable,
     Views,
     Stages,
+    Starts,
     Agreement,
     Holds,
     Timely,
@@ -98,6 +100,7 @@ impl fmt::Display for Rule {
             Rule::Durable => "what was told is durable, and a restart changes nothing",
             Rule::Views => "views converge (001, §4.1)",
             Rule::Stages => "an evolving application gets each stage, in time",
+            Rule::Starts => "a promised start is kept, or earlier (conservative)",
             Rule::Agreement => "both ends of a negotiation say alike how it ended (002, §5)",
             Rule::Holds => "what is offered is held, once, and nothing else is",
             Rule::Timely => "every negotiation ends in its time",
@@ -130,6 +133,7 @@ pub struct Checks {
     ghosts: ghost::Ghosts,
     truth: truth::Truth,
     stages: stages::Stages,
+    starts: starts::Starts,
     accepts: accepts::Accepts,
     delays: delays::Delays,
     agreement: agreement::Agreement,
@@ -151,6 +155,7 @@ impl Checks {
             ghosts: ghost::Ghosts::new(settings.clone()),
             truth: truth::Truth::default(),
             stages: stages::Stages::default(),
+            starts: starts::Starts::default(),
             accepts: accepts::Accepts::default(),
             delays: delays::Delays::new(settings),
             agreement: agreement::Agreement::default(),
@@ -266,6 +271,7 @@ impl Checks {
         self.runs.durable(fact, state, nodes)?;
         releases::are_clear(fact, state, nodes)?;
         self.accepts.durable(fact, state)?;
+        self.starts.durable(fact, self.delays.state(), self.delays.now())?;
         self.delays.durable(fact)?;
         self.agreement.durable(fact);
         self.sizes.durable(fact, self.delays.state(), state)?;
