@@ -442,7 +442,8 @@ int rms_declare(struct rms_session *session,
 
 // Opens a negotiation: asks for nodes or time, or offers nodes back. Its progress is reported by events with this id;
 // in each direction one can be open, opened by the program or by the RMS: one that grows (RMS_GROW, RMS_EXTEND,
-// RMS_MORE_...) and one that shrinks. Returns when the request is sent, not when it is answered.
+// RMS_MORE_...) and one that shrinks: RMS_ESTATE if there is one. Returns when the request is sent, not when it is
+// answered. If it fails, the id is left as it was.
 int rms_ask(struct rms_session *session,
             const struct rms_terms *terms,
             uint64_t *id);

@@ -57,6 +57,8 @@ fn run_streams_output_forwards_input_and_gives_the_highest_code() {
     assert_eq!(signalled.code, 128 + 10, "{signalled:?}");
     let input = deployment.rms_with_input(&["run", "cat"], "one\ntwo\n").ok();
     assert_eq!(input.stdout, "one\ntwo\n");
+    let none = deployment.rms_with_input(&["run", "-t", "1m", "--no-stdin", "cat"], "one\ntwo\n").ok();
+    assert_eq!(none.stdout, "", "it ends, and has read nothing");
     let error = deployment.rms(&["run", "sh", "-c", "echo oops >&2; exit 7"]).fails(7);
     assert!(error.stderr.contains("oops"), "{error:?}");
 }

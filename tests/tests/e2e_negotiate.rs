@@ -200,6 +200,29 @@ fn freeze(deployment: &Deployment, name: &str, signal: Signal) {
     kill(Pid::from_raw(deployment.agent_pid(name)), signal).expect("it is ours");
 }
 
+/// The supervisor that serves it again has the result of its first stay.
+#[test]
+fn a_job_that_has_returned_to_a_node_lives_on_when_the_agent_there_is_killed() {
+    let mut deployment = deployment(2, "never");
+    let job = deployment.submit(&["-N", "1", "--negotiable", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(job, "running");
+    let id = job.to_string();
+    for (how, nodes) in [("--grow", &["a1", "a2"][..]), ("--shrink", &["a1"]), ("--grow", &["a1", "a2"])] {
+        deployment.rms(&["negotiate", &id, how, "1"]).ok();
+        wait_until("its nodes", SOON, || (held(&deployment, job) == nodes).then_some(()));
+    }
+    deployment.kill_agent("a2");
+    deployment.restart_agent("a2");
+    deployment.wait_for_nodes();
+    deployment.rms(&["negotiate", &id, "--shrink", "1"]).ok();
+    wait_until("its node", SOON, || (held(&deployment, job) == ["a1"]).then_some(()));
+    // What the agent has found is reported before another job has run there.
+    deployment.rms(&["run", "-w", "a2", "-t", "1m", "true"]).ok();
+    assert_eq!(held(&deployment, job), ["a1"]);
+    deployment.rms(&["cancel", &id]).ok();
+    deployment.wait_for_end(job);
+}
+
 #[test]
 fn what_was_agreed_comes_about_though_the_server_is_killed_before_it_is_ready() {
     let mut deployment = deployment(2, "never");

@@ -88,7 +88,7 @@ pub struct Args {
     command: Vec<String>,
 }
 
-pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
+pub async fn run(mut args: Args, context: &Context) -> Result<Exit, Failure> {
     if args.command.first().is_some_and(String::is_empty) {
         return Err(Failure::usage("the name of the program is empty"));
     }
@@ -101,6 +101,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let wants_input = args.stdin || (!args.no_stdin && !stdin::is_terminal());
     let has_input = wants_input && args.options.input.is_none();
+    if !has_input {
+        // Otherwise task 0 would wait for the end of what nobody sends.
+        args.options.input.get_or_insert_with(|| "/dev/null".to_owned());
+    }
     let name = args.command[0].rsplit('/').next().unwrap_or_default().to_owned();
     let work = Work::Tasks { argv: args.command };
     let order = Order { work, name, output: Output::Stream, test_only: args.test_only, script };

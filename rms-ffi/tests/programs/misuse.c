@@ -131,8 +131,9 @@ static void numbers(rms_session *rms) {
     limits.shape = RMS_SIZES_ANY, limits.n_sizes = 0, limits.n_speedup = 1;
     EXPECT(RMS_EINVAL, rms_declare(rms, &limits));
 
+    id = 5;
     EXPECT(RMS_EINVAL, rms_ask(rms, NULL, &id));
-    EXPECT(0, (int)id);
+    EXPECT(5, (int)id);
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, NULL));
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
     terms.kind = RMS_GROW;
