@@ -1,12 +1,12 @@
 //! The server's answers: jobs, nodes, views and what happens to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner,
-    Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
+    ClusterId, CpuLoans, Devices, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Mebibytes, Outcome,
+    Owner, Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -261,6 +261,9 @@ pub enum Reason {
         /// The nodes must be contiguous, and at most `usable` are.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         contiguous: bool,
+        /// What usable nodes lack, if enough nodes are usable.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lacking: Option<Box<Lacking>>,
     },
     /// The step of the profile that blocks it, where `busy` of `capacity` nodes are taken.
     Blocked {
@@ -310,6 +313,35 @@ pub enum Reason {
         job: JobId,
         until: Time,
     },
+}
+
+/// The first requirement of a job that too few usable nodes of a cluster meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    pub required: Required,
+    /// The number of nodes that meet it.
+    pub n_nodes: u32,
+    /// The number of usable nodes that they are among: those that meet the requirements before it, which are in the order
+    /// of `Required`.
+    pub among: u32,
+}
+
+/// What a job requires of each of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Required {
+    /// To be one of the nodes that the job lists, or none of those that it excludes.
+    Names,
+    Features(BTreeSet<String>),
+    Sockets(u32),
+    /// The speed in thousandths of the reference node's speed.
+    Speed(u32),
+    Scratch(Mebibytes),
+    /// Physical cores.
+    Cores(u32),
+    /// Logical CPUs.
+    Cpus(u32),
+    Memory(Mebibytes),
+    Devices(Devices),
 }
 
 /// The numbers of nodes that have what a job takes of each free, one resource after the other.

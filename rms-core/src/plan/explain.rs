@@ -6,6 +6,7 @@ use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
 use rms_model::settings::LauncherPolicy;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 
+use super::lacking::lacking;
 use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
 use crate::state::job::{Job, Phase};
 use crate::state::{Piece, State, constraint_of, pieces_of};
@@ -126,14 +127,19 @@ fn outcome_reason_by(
 ) -> Option<Reason> {
     match outcome {
         Placed::Now { .. } => Some(Reason::NotPlanned { next_pass }),
-        Placed::Never { shortage } => Some(Reason::TooFewNodes {
-            cluster: state.clusters()[&shortage.cluster].clone(),
-            wanted: shortage.wanted,
-            usable: shortage.usable,
-            total: n_nodes(state, shortage.cluster),
-            licence: lacking_licence(state, spec, shortage.cluster).map(Box::new),
-            contiguous: spec.resources.contiguous,
-        }),
+        Placed::Never { shortage } => {
+            let licence = lacking_licence(state, spec, shortage.cluster).map(Box::new);
+            let lacking = licence.is_none().then(|| lacking(state, spec, shortage)).flatten().map(Box::new);
+            Some(Reason::TooFewNodes {
+                cluster: state.clusters()[&shortage.cluster].clone(),
+                wanted: shortage.wanted,
+                usable: shortage.usable,
+                total: n_nodes(state, shortage.cluster),
+                licence,
+                contiguous: spec.resources.contiguous,
+                lacking,
+            })
+        }
         Placed::Later { request, at, blocked, nodes, .. } => {
             if let Some((job, until)) = last_waiting_before(state, plan, placed_idx) {
                 return Some(Reason::Behind { policy: state.settings().policy, job, until });

@@ -1,6 +1,8 @@
 //! What a job may take of its nodes, and the refusals for what no node has.
 
-use rms_api::answer::Answer;
+use std::collections::BTreeSet;
+
+use rms_api::answer::{Answer, Lacking, Reason, Required};
 use rms_api::call::update::{Changes, ResourceChanges};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, NodeReport};
@@ -349,4 +351,53 @@ fn nodes_that_a_job_does_not_share_count_with_all_their_cpus() {
     world.set("allocation", "nodes");
     let alone = world.refused(|job| job.cpus_per_task = 1);
     assert!(alone.contains("would have 16 CPUs"), "{alone}");
+}
+
+/// Nodes come back smaller while a job waits: the reason names what too few of them have.
+#[test]
+fn what_nodes_that_came_back_smaller_lack_is_named() {
+    let full = || Inventory {
+        cores: 4,
+        cpus: 8,
+        memory: Mebibytes(8192),
+        devices: devices("gpu:2"),
+        features: ["fast".to_owned()].into(),
+        ..Inventory::default()
+    };
+    let shrunk = [
+        (Inventory { memory: Mebibytes(2048), ..full() }, Required::Memory(Mebibytes(4096))),
+        (Inventory { cores: 2, cpus: 4, ..full() }, Required::Cpus(6)),
+        (Inventory { cpus: 4, ..full() }, Required::Cpus(6)),
+        (Inventory { devices: devices("gpu:1"), ..full() }, Required::Devices(devices("gpu:2"))),
+        (Inventory { features: BTreeSet::new(), ..full() }, Required::Features(["fast".to_owned()].into())),
+    ];
+    let cases = ["nodes", "cores"].into_iter().flat_map(|allocation| shrunk.iter().map(move |case| (allocation, case)));
+    for (allocation, (smaller, required)) in cases {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        ["n1", "n2", "n3", "n4"].into_iter().for_each(|name| world.joins(name, full(), Vec::new()));
+        let job = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(3), wall: Some(Span::from_secs(60)) }];
+            submission.n_tasks = Some(6);
+            submission.cpus_per_task = 3;
+            submission.constraint.memory = Mebibytes(4096);
+            submission.constraint.features = ["fast".to_owned()].into();
+            submission.resources.devices = devices("gpu:2");
+            submission.hold = true;
+        });
+        for name in ["n1", "n2"] {
+            world.event(Event::AgentGone { name: name.to_owned() });
+            world.joins(name, smaller.clone(), Vec::new());
+        }
+        world.ask(Call::Drain { nodes: vec!["n4".to_owned()], reason: "fan".to_owned() });
+        world.ask(Call::Release { select: Select::Ids(vec![job]) });
+        let Some(Reason::TooFewNodes { wanted: 3, usable: 1, total: 4, lacking, .. }) = world.line(job).reason else {
+            panic!("{allocation}: {:?}", world.line(job).reason)
+        };
+        let told = Lacking { required: required.clone(), n_nodes: 1, among: 3 };
+        assert_eq!(lacking.as_deref(), Some(&told), "{allocation}");
+        world.ask(Call::Drain { nodes: vec!["n1".to_owned()], reason: "fan".to_owned() });
+        let reason = world.line(job).reason;
+        assert!(matches!(reason, Some(Reason::TooFewNodes { lacking: None, .. })), "two are usable: {reason:?}");
+    }
 }

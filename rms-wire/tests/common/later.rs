@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::{
-    ClusterView, CoresView, JobDetail, JobLine, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState, Reason,
-    SharingDetail, Shortage, Status, ViewAnswer,
+    ClusterView, CoresView, JobDetail, JobLine, Lacking, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState,
+    Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
 };
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
@@ -255,6 +255,7 @@ pub fn answers() -> Vec<Answer> {
         total: 4,
         licence: Some(Box::new(licence)),
         contiguous: false,
+        lacking: None,
     };
     let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
     let spec =
@@ -294,7 +295,7 @@ pub fn answers() -> Vec<Answer> {
         *lenders = Some(Box::new(told));
     }
     let now = Time::from_secs(3);
-    vec![
+    let mut answers = vec![
         Answer::WouldStart { request, at: None, reason },
         Answer::History(records.to_vec()),
         Answer::Detail { now, planned: now, jobs },
@@ -308,7 +309,10 @@ pub fn answers() -> Vec<Answer> {
         Answer::Detail { now, planned: now, jobs: later },
         Answer::History(vec![JobRecord { granted: Some(granted()), ..domain::record(0) }]),
         view_of_cores(),
-    ]
+    ];
+    let waits = |reason| Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(reason) };
+    answers.extend(too_small().map(waits));
+    answers
 }
 
 fn view_of_cores() -> Answer {
@@ -327,6 +331,30 @@ fn view_of_cores() -> Answer {
         cores: Some(cores),
     };
     Answer::View(ViewAnswer { now: Time::from_secs(3), job: None, clusters: vec![view] })
+}
+
+/// Returns the reasons of jobs whose nodes lack something.
+fn too_small() -> impl Iterator<Item = Reason> {
+    let all = [
+        Required::Names,
+        Required::Features(["fast".to_owned()].into()),
+        Required::Sockets(2),
+        Required::Speed(1500),
+        Required::Scratch(Mebibytes(512)),
+        Required::Cores(4),
+        Required::Cpus(8),
+        Required::Memory(Mebibytes(1024)),
+        Required::Devices(devices("gpu:2")),
+    ];
+    all.into_iter().map(|required| Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 3,
+        usable: 1,
+        total: 5,
+        licence: None,
+        contiguous: false,
+        lacking: Some(Box::new(Lacking { required, n_nodes: 1, among: 4 })),
+    })
 }
 
 fn granted() -> Granted {
