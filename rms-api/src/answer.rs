@@ -133,6 +133,8 @@ pub enum Answer {
         lines: Vec<NegotiationLine>,
     },
     Budgets(Vec<BudgetLine>),
+    /// Those of one cluster follow one another, in the order of their names.
+    Licences(Vec<LicenceLine>),
     Masks {
         now: Time,
         nodes: Vec<NodeMasks>,
@@ -372,6 +374,37 @@ pub struct Lenders {
     /// Jobs that end before the waiting job would, can spare too few cores, or have nodes without something that it
     /// asks for.
     pub n_unfit: u32,
+}
+
+/// A licence of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenceLine {
+    /// The name of the cluster.
+    pub cluster: String,
+    pub name: String,
+    /// As many as the settings say; jobs may still have more.
+    pub total: u32,
+    /// The jobs that have some, in ascending order.
+    pub holders: Vec<LicenceHolder>,
+}
+
+/// A job that runs and has some of a licence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenceHolder {
+    pub job: JobId,
+    pub count: u32,
+}
+
+impl LicenceLine {
+    /// Returns how many jobs have.
+    pub fn in_use(&self) -> u32 {
+        self.holders.iter().map(|holder| holder.count).fold(0, u32::saturating_add)
+    }
+
+    /// Returns how many could be given to jobs now.
+    pub fn free(&self) -> u32 {
+        self.total.saturating_sub(self.in_use())
+    }
 }
 
 /// A licence of which too few are free for a job.

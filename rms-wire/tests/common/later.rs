@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::{
-    ClusterView, CoresView, JobDetail, JobLine, Lacking, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState,
-    Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
+    ClusterView, CoresView, JobDetail, JobLine, Lacking, Lenders, LicenceHolder, LicenceLine, LicenceShortage,
+    LoanLine, NodeLine, NodeState, Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
 };
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
@@ -87,6 +87,7 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(update(Changes { nodelist, exclude, ..Changes::default() })));
     let lately = NodeFilter { since: Some(Time::from_secs(9)), ..NodeFilter::default() };
     calls.push(ClientRequest::Call(Call::Query(Query::Nodes(lately))));
+    calls.push(ClientRequest::Call(Call::Query(Query::Licences)));
     calls
 }
 
@@ -312,6 +313,9 @@ pub fn answers() -> Vec<Answer> {
     ];
     let waits = |reason| Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(reason) };
     answers.extend(too_small().map(waits));
+    let holders = vec![LicenceHolder { job: JobId(7), count: 2 }, LicenceHolder { job: JobId(9), count: 1 }];
+    let line = LicenceLine { cluster: "a".to_owned(), name: "matlab".to_owned(), total: 20, holders };
+    answers.push(Answer::Licences(vec![line]));
     answers
 }
 
