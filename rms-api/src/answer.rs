@@ -374,6 +374,18 @@ pub struct Lenders {
     /// Jobs that end before the waiting job would, can spare too few cores, or have nodes without something that it
     /// asks for.
     pub n_unfit: u32,
+    /// Why it never starts on lent cores; nothing is counted then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub never: Option<NeverGuest>,
+}
+
+/// Why a job that shares cores does not start on those that others lend, whatever they could lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NeverGuest {
+    /// It has a profile, whose stages would be late on fewer cores.
+    Profile,
+    /// It asks for nodes of several clusters.
+    Clusters,
 }
 
 /// A licence of a cluster.

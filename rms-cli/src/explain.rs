@@ -2,7 +2,7 @@
 
 use negotiation::Phase;
 use rms_api::answer::{
-    Blocker, JobDetail, JobLine, JobState, Lacking, Lenders, LicenceShortage, Reason, Required, Shortage,
+    Blocker, JobDetail, JobLine, JobState, Lacking, Lenders, LicenceShortage, NeverGuest, Reason, Required, Shortage,
 };
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobRecord, Mebibytes, Outcome, Run, Slice, Span, Time, hostlist};
@@ -226,7 +226,15 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
 
 /// Returns why the job does not start on cores of running jobs.
 fn no_lender(lenders: &Lenders, wanted: u32) -> String {
-    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit } = *lenders;
+    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit, never } = *lenders;
+    match never {
+        Some(NeverGuest::Profile) => {
+            return "; a job with a profile never starts on lent cores: with --share it lends, in its last stage"
+                .to_owned();
+        }
+        Some(NeverGuest::Clusters) => return "; a job on several clusters never starts on lent cores".to_owned(),
+        None => {}
+    }
     if ends_no_earlier {
         return "; on cores lent by running jobs it would end no earlier".to_owned();
     }
@@ -553,6 +561,8 @@ mod tests {
         let check = |lenders: Lenders, said: &str| assert_eq!(no_lender(&lenders, 2), said);
         check(none.clone(), "; no running job there shares its cores (--share)");
         let late = Lenders { ends_no_earlier: true, n_sharing: 3, ..none.clone() };
+        let evolving = Lenders { never: Some(NeverGuest::Profile), ..none.clone() };
+        check(evolving, "; a job with a profile never starts on lent cores: with --share it lends, in its last stage");
         check(late, "; on cores lent by running jobs it would end no earlier");
         check(
             Lenders { n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2, ..none },

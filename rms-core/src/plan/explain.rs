@@ -103,9 +103,7 @@ pub(crate) fn outcome_reason(
     let taken =
         |at, request: &Request, blocked: Option<&Blocked>| busy_window(state, plan, waiting, at, request, blocked);
     let mut reason = outcome_reason_by(state, plan, waiting, outcome, next_pass, taken);
-    if let (Some(Reason::Blocked { lenders, .. }), Placed::Later { request, at, fit: None, .. }) =
-        (&mut reason, outcome)
-    {
+    if let (Some(Reason::Blocked { lenders, .. }), Placed::Later { request, at, .. }) = (&mut reason, outcome) {
         let placement = plan.placements.get(waiting.placed_idx);
         *lenders = placement.and_then(|placed| mates::lenders(state, plan.now, placed.job, request, *at)).map(Box::new);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rms_api::answer::{
     ClusterView, CoresView, JobDetail, JobLine, Lacking, Lenders, LicenceHolder, LicenceLine, LicenceShortage,
-    LoanLine, NodeLine, NodeState, Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
+    LoanLine, NeverGuest, NodeLine, NodeState, Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
 };
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
@@ -292,7 +292,15 @@ pub fn answers() -> Vec<Answer> {
     let later = vec![JobDetail { licences, ended_before, ..jobs[0].clone() }];
     let mut unlent = first.line.clone();
     if let Some(Reason::Blocked { lenders, .. }) = &mut unlent.reason {
-        let told = Lenders { ends_no_earlier: true, n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2 };
+        let told = Lenders {
+            ends_no_earlier: true,
+            n_sharing: 9,
+            n_busy: 1,
+            n_slowed: 2,
+            n_larger: 3,
+            n_unfit: 2,
+            never: None,
+        };
         *lenders = Some(Box::new(told));
     }
     let now = Time::from_secs(3);
@@ -316,6 +324,7 @@ pub fn answers() -> Vec<Answer> {
     let holders = vec![LicenceHolder { job: JobId(7), count: 2 }, LicenceHolder { job: JobId(9), count: 1 }];
     let line = LicenceLine { cluster: "a".to_owned(), name: "matlab".to_owned(), total: 20, holders };
     answers.push(Answer::Licences(vec![line]));
+    answers.extend([NeverGuest::Profile, NeverGuest::Clusters].map(|never| waits(never_guest(never))));
     answers
 }
 
@@ -335,6 +344,23 @@ fn view_of_cores() -> Answer {
         cores: Some(cores),
     };
     Answer::View(ViewAnswer { now: Time::from_secs(3), job: None, clusters: vec![view] })
+}
+
+fn never_guest(never: NeverGuest) -> Reason {
+    Reason::Blocked {
+        cluster: "a".to_owned(),
+        wanted: 2,
+        capacity: 4,
+        busy: 3,
+        from: Time::from_secs(1),
+        until: Time::from_secs(2),
+        by: Vec::new(),
+        total: 4,
+        short: None,
+        licence: None,
+        neighbours: Vec::new(),
+        lenders: Some(Box::new(Lenders { never: Some(never), ..Lenders::default() })),
+    }
 }
 
 /// Returns the reasons of jobs whose nodes lack something.
