@@ -401,3 +401,36 @@ fn what_nodes_that_came_back_smaller_lack_is_named() {
         assert!(matches!(reason, Some(Reason::TooFewNodes { lacking: None, .. })), "two are usable: {reason:?}");
     }
 }
+
+/// Where jobs share nodes, those whose ends a waiting job's start does not wait for are not in its way.
+#[test]
+fn only_jobs_whose_ends_a_start_waits_for_are_named() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    let node = |cores: u32| Inventory { cores, cpus: cores, ..Inventory::default() };
+    for (name, cores) in [("n1", 4), ("n2", 4), ("n3", 4), ("small", 2)] {
+        world.joins(name, node(cores), Vec::new());
+    }
+    let runs = |world: &mut World, node: &str, cpus: u32, secs: i64| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(secs)) }];
+            submission.cpus_per_task = cpus;
+            submission.constraint.nodelist = if node.is_empty() { BTreeSet::new() } else { [node.to_owned()].into() };
+        })
+    };
+    let first = runs(&mut world, "n1", 4, 100);
+    let _later = runs(&mut world, "n2", 4, 200);
+    // One leaves sooner, and the other stays.
+    let [_, _] = [50, 500].map(|secs| runs(&mut world, "n3", 2, secs));
+    let _too_small = runs(&mut world, "small", 2, 60);
+    let waits = runs(&mut world, "", 4, 10);
+    let blockers = |world: &mut World, job| match world.ask(Call::Query(Query::Explain(Select::Ids(vec![job])))) {
+        Answer::Detail { jobs, .. } => match &jobs[0].line.reason {
+            Some(Reason::Blocked { by, .. }) => by.iter().map(|blocker| blocker.job).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("no details: {other:?}"),
+    };
+    assert_eq!(world.line(waits).estimate, Some(world.now + Span::from_secs(100)));
+    assert_eq!(blockers(&mut world, waits), [first]);
+}
