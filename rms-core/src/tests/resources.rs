@@ -434,3 +434,30 @@ fn only_jobs_whose_ends_a_start_waits_for_are_named() {
     assert_eq!(world.line(waits).estimate, Some(world.now + Span::from_secs(100)));
     assert_eq!(blockers(&mut world, waits), [first]);
 }
+
+/// `--mincpus`: which nodes are used, not what is taken of them.
+#[test]
+fn each_node_has_at_least_the_cpus_that_are_asked_for() {
+    for (allocation, one_thread_a_core) in [("nodes", false), ("cores", false), ("nodes", true), ("cores", true)] {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        for (name, cores) in [("n1", 4), ("n2", 8), ("n3", 4)] {
+            world.joins(name, Inventory { cores, cpus: 2 * cores, ..Inventory::default() }, Vec::new());
+        }
+        let asks = |submission: &mut Submission, n_nodes, cpus| {
+            on(submission, n_nodes);
+            submission.cpus_per_task = 2;
+            submission.constraint.cpus = cpus;
+            submission.resources.one_thread_a_core = one_thread_a_core;
+        };
+        let job = world.submit_with(|submission| asks(submission, 1, 16));
+        let entry = &world.rms.state().jobs()[&job];
+        assert_eq!(world.rms.state().node_names(entry.nodes()), ["n2"], "{allocation}");
+        let is_part = allocation == "cores";
+        let cores = if one_thread_a_core { 2 } else { 1 };
+        let granted = entry.grants().values().map(|grant| grant.cores.len()).collect::<Vec<_>>();
+        assert_eq!(granted, if is_part { vec![cores] } else { Vec::new() }, "{allocation}");
+        let refused = world.refused(|submission| asks(submission, 2, 16));
+        assert!(refused.contains("at least 16 CPUs"), "{allocation}: {refused}");
+    }
+}
