@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use rms_api::answer::{JobDetail, JobLine, NodeLine, Reason, Status, ViewAnswer};
+use rms_api::answer::{JobDetail, JobLine, LicenceLine, NodeLine, Reason, Status, ViewAnswer};
 use rms_api::audit::AuditEntry;
 use rms_api::call::{Call, Query, Select};
 use rms_api::masks::{MasksOf, NodeMasks};
@@ -446,6 +446,17 @@ impl Client {
             return Err(CallError::Unexpected);
         };
         Ok(users)
+    }
+
+    /// Returns the licences of all clusters, and which jobs have them.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn licences(&self) -> Result<Vec<LicenceLine>, CallError> {
+        let Answer::Licences(lines) = self.query(Query::Licences).await? else {
+            return Err(CallError::Unexpected);
+        };
+        Ok(lines)
     }
 
     /// Returns the CPUs assigned to jobs on their nodes and the CPUs on which their processes may run, for one job or

@@ -1,12 +1,12 @@
 //! The server's answers: jobs, nodes, views and what happens to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Outcome, Owner,
-    Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
+    ClusterId, CpuLoans, Devices, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Mebibytes, Outcome,
+    Owner, Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +133,8 @@ pub enum Answer {
         lines: Vec<NegotiationLine>,
     },
     Budgets(Vec<BudgetLine>),
+    /// Those of one cluster follow one another, in the order of their names.
+    Licences(Vec<LicenceLine>),
     Masks {
         now: Time,
         nodes: Vec<NodeMasks>,
@@ -261,6 +263,9 @@ pub enum Reason {
         /// The nodes must be contiguous, and at most `usable` are.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         contiguous: bool,
+        /// What usable nodes lack, if enough nodes are usable.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lacking: Option<Box<Lacking>>,
     },
     /// The step of the profile that blocks it, where `busy` of `capacity` nodes are taken.
     Blocked {
@@ -312,6 +317,35 @@ pub enum Reason {
     },
 }
 
+/// The first requirement of a job that too few usable nodes of a cluster meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    pub required: Required,
+    /// The number of nodes that meet it.
+    pub n_nodes: u32,
+    /// The number of usable nodes that they are among: those that meet the requirements before it, which are in the order
+    /// of `Required`.
+    pub among: u32,
+}
+
+/// What a job requires of each of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Required {
+    /// To be one of the nodes that the job lists, or none of those that it excludes.
+    Names,
+    Features(BTreeSet<String>),
+    Sockets(u32),
+    /// The speed in thousandths of the reference node's speed.
+    Speed(u32),
+    Scratch(Mebibytes),
+    /// Physical cores.
+    Cores(u32),
+    /// Logical CPUs.
+    Cpus(u32),
+    Memory(Mebibytes),
+    Devices(Devices),
+}
+
 /// The numbers of nodes that have what a job takes of each free, one resource after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
@@ -340,6 +374,49 @@ pub struct Lenders {
     /// Jobs that end before the waiting job would, can spare too few cores, or have nodes without something that it
     /// asks for.
     pub n_unfit: u32,
+    /// Why it never starts on lent cores; nothing is counted then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub never: Option<NeverGuest>,
+}
+
+/// Why a job that shares cores does not start on those that others lend, whatever they could lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NeverGuest {
+    /// It has a profile, whose stages would be late on fewer cores.
+    Profile,
+    /// It asks for nodes of several clusters.
+    Clusters,
+}
+
+/// A licence of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenceLine {
+    /// The name of the cluster.
+    pub cluster: String,
+    pub name: String,
+    /// As many as the settings say; jobs may still have more.
+    pub total: u32,
+    /// The jobs that have some, in ascending order.
+    pub holders: Vec<LicenceHolder>,
+}
+
+/// A job that runs and has some of a licence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenceHolder {
+    pub job: JobId,
+    pub count: u32,
+}
+
+impl LicenceLine {
+    /// Returns how many jobs have.
+    pub fn in_use(&self) -> u32 {
+        self.holders.iter().map(|holder| holder.count).fold(0, u32::saturating_add)
+    }
+
+    /// Returns how many could be given to jobs now.
+    pub fn free(&self) -> u32 {
+        self.total.saturating_sub(self.in_use())
+    }
 }
 
 /// A licence of which too few are free for a job.

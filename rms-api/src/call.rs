@@ -224,6 +224,8 @@ pub enum Query {
     Masks(MasksOf),
     /// What the caller has paid for nodes; for an admin, what each user has paid.
     Budgets,
+    /// The licences of all clusters, and which jobs have them.
+    Licences,
 }
 
 /// The finished jobs to list, the last to end first. Absent or empty fields do not restrict.

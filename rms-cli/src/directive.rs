@@ -3,6 +3,7 @@
 use clap::{Args as _, FromArgMatches as _};
 use thiserror::Error;
 
+use crate::habits;
 use crate::job_options::JobOptions;
 use crate::sbatch;
 
@@ -131,6 +132,9 @@ pub fn parse_options(words: &[String]) -> Result<JobOptions, String> {
 /// option may be a value is left out: here the value would be the name of a program.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
+    if let Some(advice) = habits::instead_of_value(error) {
+        return advice.to_owned();
+    }
     let is_of_use = |line: &&str| !line.is_empty() && !line.starts_with("tip: to pass");
     let kept = text.lines().map(str::trim).filter(is_of_use);
     let kept: Vec<&str> =

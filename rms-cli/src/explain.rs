@@ -1,9 +1,11 @@
 //! Explains in plain sentences why a job is in its state.
 
 use negotiation::Phase;
-use rms_api::answer::{Blocker, JobDetail, JobLine, JobState, Lenders, LicenceShortage, Reason, Shortage};
+use rms_api::answer::{
+    Blocker, JobDetail, JobLine, JobState, Lacking, Lenders, LicenceShortage, NeverGuest, Reason, Required, Shortage,
+};
 use rms_api::negotiate::NegotiationLine;
-use rms_model::{JobRecord, Outcome, Run, Slice, Span, Time, hostlist};
+use rms_model::{JobRecord, Mebibytes, Outcome, Run, Slice, Span, Time, hostlist};
 
 use crate::names::ClusterNames;
 use crate::negotiations;
@@ -60,16 +62,25 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             "it needs {}, and cluster {cluster} has {total}; 'rms update' changes what it asks for",
             nodes(*wanted)
         ),
+        Reason::TooFewNodes { cluster, wanted, lacking: Some(lacking), licence: None, .. } => {
+            format!(
+                "it needs {} of cluster {cluster}, but {}; 'rms nodes' shows what each node has",
+                nodes(*wanted),
+                too_few_have(lacking)
+            )
+        }
         Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, licence: None, .. } => format!(
             "it needs {} of cluster {cluster} that follow one another, and of those that can be used now no more than \
              {usable} do; 'rms nodes' shows which are missing",
             nodes(*wanted)
         ),
-        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None, contiguous: false } => format!(
-            "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now and have what it asks \
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence: None, contiguous: false, lacking: None } => {
+            format!(
+                "it needs {} of cluster {cluster}, and only {usable} of its {total} can be used now and have what it asks \
              for; 'rms nodes' shows the others",
-            nodes(*wanted)
-        ),
+                nodes(*wanted)
+            )
+        }
         Reason::Behind { policy, job, until } => format!(
             "the policy {policy} starts nobody before job {job}, which stands in front of it and waits until {}",
             stamp::clock(*until, now)
@@ -149,12 +160,53 @@ pub fn awaited(reason: &Reason, now: Time) -> String {
     }
 }
 
+/// Returns, for example, `of 4 candidates that can be used now, only 1 has 64 GiB of memory`.
+fn too_few_have(Lacking { required, n_nodes, among }: &Lacking) -> String {
+    let (one, more) = match required {
+        Required::Names => ("is", "are"),
+        Required::Features(_)
+        | Required::Sockets(_)
+        | Required::Speed(_)
+        | Required::Scratch(_)
+        | Required::Cores(_)
+        | Required::Cpus(_)
+        | Required::Memory(_)
+        | Required::Devices(_) => ("has", "have"),
+    };
+    let only = match n_nodes {
+        0 => format!("none {one}"),
+        1 => format!("only 1 {one}"),
+        count => format!("only {count} {more}"),
+    };
+    let counted = |count: u32, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
+    let what = match required {
+        Required::Names => "among those that it names (--nodelist, --exclude)".to_owned(),
+        Required::Features(features) => {
+            let names: Vec<&str> = features.iter().map(String::as_str).collect();
+            format!("{} (--constraint)", names.join("&"))
+        }
+        Required::Sockets(count) => counted(*count, "socket"),
+        Required::Speed(milli) => format!("the speed {}", f64::from(*milli) / 1000.0),
+        Required::Scratch(scratch) => format!("{} of scratch space", memory(*scratch)),
+        Required::Cores(count) => counted(*count, "core"),
+        Required::Cpus(count) => counted(*count, "CPU"),
+        Required::Memory(amount) => format!("{} of memory", memory(*amount)),
+        Required::Devices(devices) => devices.to_string(),
+    };
+    let candidates = counted(*among, "candidate");
+    format!("of {candidates} that can be used now, {only} {what}")
+}
+
+fn memory(amount: Mebibytes) -> String {
+    if amount.0.is_multiple_of(1024) { format!("{} GiB", amount.0 / 1024) } else { amount.to_string() }
+}
+
 /// Returns, for example, `3 nodes have 8 free cores, but only 1 of them 64 GiB`: the first resource of which too few
 /// nodes have enough.
 fn shortage(short: &Shortage, wanted: u32) -> String {
     let Shortage { each: Slice { cores, memory, devices }, with_cores, with_memory, with_devices } = short;
     let cores = if *cores == 1 { "1 free core".to_owned() } else { format!("{cores} free cores") };
-    let memory = if memory.0.is_multiple_of(1024) { format!("{} GiB", memory.0 / 1024) } else { memory.to_string() };
+    let memory = self::memory(*memory);
     let have = |count: u32| if count == 1 { "1 node has".to_owned() } else { format!("{count} nodes have") };
     let of_them = |count: u32| if count == 0 { "none of them".to_owned() } else { format!("only {count} of them") };
     if *with_cores < wanted {
@@ -174,7 +226,15 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
 
 /// Returns why the job does not start on cores of running jobs.
 fn no_lender(lenders: &Lenders, wanted: u32) -> String {
-    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit } = *lenders;
+    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit, never } = *lenders;
+    match never {
+        Some(NeverGuest::Profile) => {
+            return "; a job with a profile never starts on lent cores: with --share it lends, in its last stage"
+                .to_owned();
+        }
+        Some(NeverGuest::Clusters) => return "; a job on several clusters never starts on lent cores".to_owned(),
+        None => {}
+    }
     if ends_no_earlier {
         return "; on cores lent by running jobs it would end no earlier".to_owned();
     }
@@ -501,6 +561,8 @@ mod tests {
         let check = |lenders: Lenders, said: &str| assert_eq!(no_lender(&lenders, 2), said);
         check(none.clone(), "; no running job there shares its cores (--share)");
         let late = Lenders { ends_no_earlier: true, n_sharing: 3, ..none.clone() };
+        let evolving = Lenders { never: Some(NeverGuest::Profile), ..none.clone() };
+        check(evolving, "; a job with a profile never starts on lent cores: with --share it lends, in its last stage");
         check(late, "; on cores lent by running jobs it would end no earlier");
         check(
             Lenders { n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2, ..none },
@@ -561,18 +623,37 @@ mod tests {
              00:10:00 UTC: job 3 holds 1 until 00:10:00"
         );
         let (cluster, licence, contiguous) = ("a".to_owned(), None, true);
-        let few = Reason::TooFewNodes { cluster, wanted: 3, usable: 2, total: 6, licence, contiguous };
+        let few = Reason::TooFewNodes { cluster, wanted: 3, usable: 2, total: 6, licence, contiguous, lacking: None };
         assert_eq!(
             reason(&few, &[], now),
             "it needs 3 nodes of cluster a that follow one another, and of those that can be used now no more than 2 do; \
              'rms nodes' shows which are missing"
         );
         let (cluster, licence) = ("a".to_owned(), None);
-        let few = Reason::TooFewNodes { cluster, wanted: 5, usable: 4, total: 4, licence, contiguous };
+        let few = Reason::TooFewNodes { cluster, wanted: 5, usable: 4, total: 4, licence, contiguous, lacking: None };
         assert_eq!(
             reason(&few, &[], now),
             "it needs 5 nodes, and cluster a has 4; 'rms update' changes what it asks for"
         );
+    }
+
+    #[test]
+    fn what_usable_nodes_lack_is_named() {
+        let few = |required, n_nodes, among| {
+            let lacking = Some(Box::new(Lacking { required, n_nodes, among }));
+            let (cluster, licence, contiguous) = ("a".to_owned(), None, false);
+            let few =
+                Reason::TooFewNodes { cluster, wanted: 3, usable: n_nodes, total: 5, licence, contiguous, lacking };
+            reason(&few, &[], Time::EPOCH)
+        };
+        assert_eq!(
+            few(Required::Memory(Mebibytes(64 * 1024)), 1, 4),
+            "it needs 3 nodes of cluster a, but of 4 candidates that can be used now, only 1 has 64 GiB of memory; 'rms \
+             nodes' shows what each node has"
+        );
+        assert!(few(Required::Cpus(8), 0, 3).contains("none has 8 CPUs;"));
+        assert!(few(Required::Devices("gpu:2".parse().expect("devices")), 2, 3).contains("only 2 have gpu:2;"));
+        assert!(few(Required::Names, 2, 3).contains("only 2 are among those that it names"));
     }
 
     fn holds(job: u64, state: JobState, nodes: u32, from: i64, until: i64) -> Blocker {

@@ -43,13 +43,35 @@ const OPTIONS: &[(&str, &[&str], &str)] = &[
 /// The verbs whose options describe a job, as those of sbatch and srun do.
 const OF_JOBS: &[&str] = &["submit", "run", "plan"];
 
+/// Flags that take a value in other systems, and what they mean here.
+const FLAGS: &[(&str, &str)] = &[(
+    "--exclusive",
+    "write --exclusive: its nodes are shared with no other job, of the same user neither; without it, the administrator \
+     decides whether jobs share nodes",
+)];
+
 /// Returns advice for words that only another system knows; `None` for words that no system knows.
 pub fn instead_of(error: &clap::Error, args: &[OsString], command: &clap::Command) -> Option<Failure> {
     match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(verb)), _) => instead_of_verb(verb),
         (ErrorKind::UnknownArgument, _, Some(ContextValue::String(option))) => instead_of_option(option, args, command),
+        (ErrorKind::TooManyValues, _, Some(ContextValue::String(flag))) => {
+            let advice = instead_of_value(error)?;
+            Some(Failure::usage(format!("option {flag} takes no value: {advice}")))
+        }
         _ => None,
     }
+}
+
+/// Returns what to write instead of a flag with a value; `None` if the error is another one, or no system gives it a
+/// value.
+pub fn instead_of_value(error: &clap::Error) -> Option<&'static str> {
+    let (ErrorKind::TooManyValues, Some(ContextValue::String(flag))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    FLAGS.iter().find(|(theirs, _)| flag == theirs).map(|(_, advice)| *advice)
 }
 
 fn instead_of_verb(verb: &str) -> Option<Failure> {

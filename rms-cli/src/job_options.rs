@@ -86,6 +86,9 @@ pub struct JobOptions {
     /// Memory that every node must have: 512M, 4G (a bare number is MiB)
     #[arg(long, value_name = "SIZE", help_heading = "Where and when", allow_negative_numbers = true)]
     pub mem: Option<Memory>,
+    /// CPUs that every node must have, whatever the job takes of them
+    #[arg(long, value_name = "COUNT", value_parser = count, help_heading = "Where and when", allow_negative_numbers = true)]
+    pub mincpus: Option<u32>,
     /// Sockets that every node must have
     #[arg(long, value_name = "COUNT", help_heading = "Where and when")]
     pub sockets_per_node: Option<u32>,
@@ -200,6 +203,7 @@ impl JobOptions {
             nodelist: self.nodelist.or(lower.nodelist),
             exclude: self.exclude.or(lower.exclude),
             mem: self.mem.or(lower.mem.filter(|_| !names_share)),
+            mincpus: self.mincpus.or(lower.mincpus),
             sockets_per_node: self.sockets_per_node.or(lower.sockets_per_node),
             tmp: self.tmp.or(lower.tmp),
             min_speed: self.min_speed.or(lower.min_speed),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_api::answer::{ClusterView, JobLine, JobState, NodeLine, NodeState, Reason, Status};
+use rms_api::answer::{ClusterView, JobLine, JobState, Lacking, NodeLine, NodeState, Reason, Required, Status};
 use rms_api::audit::AuditEntry;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
@@ -71,9 +71,9 @@ pub fn reason(reason: Option<&Reason>) -> Value {
         Reason::BeyondDepth { depth, position } => {
             json!({"kind": "beyond_depth", "depth": depth, "position": position})
         }
-        Reason::TooFewNodes { cluster, wanted, usable, total, licence, contiguous } => json!({
+        Reason::TooFewNodes { cluster, wanted, usable, total, licence, contiguous, lacking } => json!({
             "kind": "too_few_nodes", "cluster": cluster, "wanted": wanted, "usable": usable, "total": total,
-            "licence": licence, "contiguous": contiguous,
+            "licence": licence, "contiguous": contiguous, "lacking": lacking.as_deref().map(self::lacking),
         }),
         Reason::Behind { policy, job, until } => {
             json!({"kind": "behind", "policy": policy.to_string(), "job": job_id(*job), "until": time(Some(*until))})
@@ -108,6 +108,22 @@ pub fn reason(reason: Option<&Reason>) -> Value {
             })
         }
     }
+}
+
+/// Returns the requirement that too few usable nodes meet.
+fn lacking(Lacking { required, n_nodes, among }: &Lacking) -> Value {
+    let (what, wanted) = match required {
+        Required::Names => ("names", Value::Null),
+        Required::Features(features) => ("features", json!(features)),
+        Required::Sockets(count) => ("sockets", json!(count)),
+        Required::Speed(milli) => ("speed_milli", json!(milli)),
+        Required::Scratch(scratch) => ("scratch_mib", json!(scratch.0)),
+        Required::Cores(count) => ("cores", json!(count)),
+        Required::Cpus(count) => ("cpus", json!(count)),
+        Required::Memory(memory) => ("memory_mib", json!(memory.0)),
+        Required::Devices(devices) => ("devices", json!(devices)),
+    };
+    json!({"what": what, "wanted": wanted, "nodes": n_nodes, "among": among})
 }
 
 /// Returns resources that are taken of a node, or free on it.

@@ -21,10 +21,16 @@ pub struct ResourceOptions {
     #[arg(long, value_name = "SIZE", conflicts_with = "mem", allow_negative_numbers = true)]
     pub mem_per_cpu: Option<Memory>,
     /// GPUs in total, the same number on each node: 4, or of one type a100:4
-    #[arg(short = 'G', long, value_name = "[TYPE:]COUNT", conflicts_with = "gpus_per_node")]
+    #[arg(
+        short = 'G',
+        long,
+        value_name = "[TYPE:]COUNT",
+        conflicts_with = "gpus_per_node",
+        allow_negative_numbers = true
+    )]
     pub gpus: Option<Gpus>,
     /// GPUs on each node: 2, or of one type a100:2
-    #[arg(long, value_name = "[TYPE:]COUNT")]
+    #[arg(long, value_name = "[TYPE:]COUNT", allow_negative_numbers = true)]
     pub gpus_per_node: Option<Gpus>,
     /// Devices of each node: gpu:2, gpu:a100:2,fpga:1, or none
     #[arg(long, value_name = "LIST")]
@@ -193,7 +199,7 @@ impl fmt::Display for Gpus {
 
 /// Why a text is not a number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{0}' is no number of GPUs: write 2, or with a type a100:2")]
+#[error("'{0}' is no number of GPUs: write 2, or with a type a100:2; leave it out for none")]
 pub struct GpusError(String);
 
 impl FromStr for Gpus {
@@ -334,6 +340,10 @@ mod tests {
             ("--gpus a100", "write 2"),
             ("--gpus a100:", "write 2"),
             ("--gpus 1.5", "write 2"),
+            ("--gpus -1", "write 2"),
+            ("-G -1", "write 2"),
+            ("--gpus-per-node -1", "write 2"),
+            ("--exclusive=user", "of the same user neither"),
             ("--gres gpu:a:b:1", "gpu:a100:2"),
             ("--hint=fast", "nomultithread"),
             ("--share --exclusive", "cannot be used with"),

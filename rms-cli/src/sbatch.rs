@@ -149,7 +149,7 @@ const OPTIONS: &[SlurmOption<Translation>] = &[
     value(None, "batch", Unsupported("the script runs on the first node of the job")),
     value(None, "mem-per-cpu", Same("--mem-per-cpu")),
     value(None, "mem-per-gpu", Unsupported("say the memory of a node by --mem, or of a CPU by --mem-per-cpu")),
-    value(None, "mincpus", Unsupported(BY_TASK)),
+    value(None, "mincpus", Same("--mincpus")),
     value(Some('S'), "core-spec", Unsupported(BY_TASK)),
     value(None, "thread-spec", Unsupported(BY_TASK)),
     value(None, "ntasks-per-socket", Unsupported(BY_TASK)),
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn what_a_job_takes_of_its_nodes_is_said_in_our_words() {
         let translated = check(
-            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2 --contiguous -w n1,n[3-4] --exclude=n2",
+            "--mem-per-cpu=2G -G4 --gpus-per-node a100:2 --gres=gpu:1 --ntasks-per-node=2 --exclusive --hint=nomultithread --spread-job -L matlab:2 --contiguous -w n1,n[3-4] --exclude=n2 --mincpus=16",
         )
         .unwrap();
         assert_eq!(
@@ -311,6 +311,7 @@ mod tests {
                 "--contiguous",
                 "--nodelist=n1,n[3-4]",
                 "--exclude=n2",
+                "--mincpus=16",
             ]
         );
         assert!(translated.remarks.is_empty(), "{:?}", translated.remarks);

@@ -136,6 +136,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
         memory: options.mem.map_or(Mebibytes(0), |memory| memory.0),
         nodelist: options.nodelist.map(|names| names.0.into_iter().collect()).unwrap_or_default(),
         exclude: options.exclude.map(|names| names.0.into_iter().collect()).unwrap_or_default(),
+        cpus: options.mincpus.unwrap_or(0),
         sockets: options.sockets_per_node.unwrap_or(0),
         scratch: options.tmp.map_or(Mebibytes(0), |scratch| scratch.0),
         speed_milli: options.min_speed.unwrap_or(0),
@@ -332,6 +333,12 @@ mod tests {
 
     fn submission(options: JobOptions) -> Submission {
         build(options, order(Output::File), &caller(), 4).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn each_node_has_the_cpus_that_are_asked_for() {
+        let asked = submission(JobOptions { mincpus: Some(16), ..JobOptions::default() });
+        assert_eq!((asked.constraint.cpus, asked.cpus_per_task), (16, submission(JobOptions::default()).cpus_per_task));
     }
 
     #[test]

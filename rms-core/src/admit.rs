@@ -408,7 +408,11 @@ impl Sizes<'_> {
             let (devices, cluster) = (needs.devices, name());
             return Err(Refusal::TooManyDevices { wanted, devices, n_nodes: n_with_devices, cluster, known });
         }
-        let all = Constraint { memory: needs.memory, cpus: needs.cpus, ..asked.constraint.clone() };
+        let all = Constraint {
+            memory: needs.memory,
+            cpus: needs.cpus.max(asked.constraint.cpus),
+            ..asked.constraint.clone()
+        };
         let described = describe(&all);
         let devices = match (needs.devices.is_empty(), described.is_empty()) {
             (true, _) => String::new(),
@@ -437,7 +441,11 @@ impl Sizes<'_> {
         if wanted <= longest {
             return Ok(());
         }
-        let constraint = describe(&Constraint { memory: needs.memory, cpus: needs.cpus, ..asked.constraint.clone() });
+        let constraint = describe(&Constraint {
+            memory: needs.memory,
+            cpus: needs.cpus.max(asked.constraint.cpus),
+            ..asked.constraint.clone()
+        });
         Err(Refusal::TooFewTogether { wanted, constraint, longest, cluster: self.state.clusters()[&cluster].clone() })
     }
 

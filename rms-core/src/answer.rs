@@ -1,5 +1,6 @@
 //! Answers to queries: the state as lines for people and programs.
 
+mod licences;
 mod listed;
 mod masks;
 
@@ -76,6 +77,7 @@ impl Answers<'_> {
             Query::Negotiations { job } => negotiate::negotiations(self.state(), now, who, job),
             Query::Masks(of) => self.masks(now, &of),
             Query::Budgets => Ok(Answer::Budgets(negotiate::budgets(self.state(), now, who))),
+            Query::Licences => Ok(self.licences()),
             Query::Status => Ok(Answer::Status(self.status(now))),
         }
     }

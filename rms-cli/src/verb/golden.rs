@@ -35,6 +35,7 @@ use crate::view::segments::Window;
 use crate::view::svg;
 
 mod launchers;
+mod licences;
 mod many;
 mod masks;
 mod runs;

@@ -21,6 +21,7 @@ mod history;
 mod hold;
 mod jobs_done;
 mod join;
+mod licences;
 mod logs;
 mod man;
 mod masks;
@@ -61,6 +62,9 @@ pub enum Verb {
     Queue(queue::Args),
     /// List nodes and their states
     Nodes(nodes::Args),
+    /// List the licences of the clusters, and which jobs have them
+    #[command(alias = "licenses")]
+    Licences(licences::Args),
     /// Show all details of jobs
     Show(show::Args),
     /// End jobs, or signal them
@@ -130,6 +134,7 @@ impl Verb {
             Verb::Run(args) => run::run(*args, context).await,
             Verb::Queue(args) => queue::run(args, context).await,
             Verb::Nodes(args) => nodes::run(args, context).await,
+            Verb::Licences(args) => licences::run(args, context).await,
             Verb::Show(args) => show::run(args, context).await,
             Verb::Cancel(args) => cancel::run(args, context).await,
             Verb::Hold(args) => hold::run(args, context).await,

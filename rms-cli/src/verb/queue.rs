@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use launcher_sdk::{Client, Queue};
-use rms_api::answer::{JobLine, JobState, Reason};
+use rms_api::answer::{JobLine, JobState, Reason, Required};
 use rms_api::filter::JobFilter;
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{Span, Time, hostlist};
@@ -244,6 +244,20 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::BeyondDepth { position, .. } => format!("(place {position}, beyond the planned depth)"),
         Reason::TooFewNodes { licence: Some(licence), .. } => {
             format!("({} {} wanted, {} there)", licence.wanted, licence.name, licence.total)
+        }
+        Reason::TooFewNodes { cluster, wanted, lacking: Some(lacking), .. } => {
+            let what = match lacking.required {
+                Required::Names => "allowed by name",
+                Required::Features(_) => "with its features",
+                Required::Sockets(_) => "with enough sockets",
+                Required::Speed(_) => "fast enough",
+                Required::Scratch(_) => "with enough scratch",
+                Required::Cores(_) => "with enough cores",
+                Required::Cpus(_) => "with enough CPUs",
+                Required::Memory(_) => "with enough memory",
+                Required::Devices(_) => "with its devices",
+            };
+            format!("({wanted} of {cluster} wanted, {} {what})", lacking.n_nodes)
         }
         Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, .. } => {
             format!("({wanted} neighbours of {cluster} wanted, {usable} usable)")

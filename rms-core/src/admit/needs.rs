@@ -34,7 +34,8 @@ impl<'a> Asked<'a> {
         Needs {
             constraint: self.constraint,
             tasks,
-            cpus: cpus.max(self.constraint.cpus),
+            // The constraint counts CPUs, also where the tasks count cores.
+            cpus: if self.resources.one_thread_a_core { cpus } else { cpus.max(self.constraint.cpus) },
             one_thread_a_core: self.resources.one_thread_a_core,
             memory: self.constraint.memory.max(Mebibytes(per_cpu)),
             devices,

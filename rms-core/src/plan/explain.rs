@@ -6,9 +6,10 @@ use rms_api::answer::{Blocker, LicenceShortage, Reason, Shortage};
 use rms_model::settings::LauncherPolicy;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 
+use super::lacking::lacking;
 use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
 use crate::state::job::{Job, Phase};
-use crate::state::{Piece, State, constraint_of, pieces_of};
+use crate::state::{NodeRoom, Piece, State, constraint_of, pieces_of};
 
 /// The position of a waiting job: in the present queue, and among the placements of a plan, which may be older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,9 +103,7 @@ pub(crate) fn outcome_reason(
     let taken =
         |at, request: &Request, blocked: Option<&Blocked>| busy_window(state, plan, waiting, at, request, blocked);
     let mut reason = outcome_reason_by(state, plan, waiting, outcome, next_pass, taken);
-    if let (Some(Reason::Blocked { lenders, .. }), Placed::Later { request, at, fit: None, .. }) =
-        (&mut reason, outcome)
-    {
+    if let (Some(Reason::Blocked { lenders, .. }), Placed::Later { request, at, .. }) = (&mut reason, outcome) {
         let placement = plan.placements.get(waiting.placed_idx);
         *lenders = placement.and_then(|placed| mates::lenders(state, plan.now, placed.job, request, *at)).map(Box::new);
     }
@@ -126,14 +125,19 @@ fn outcome_reason_by(
 ) -> Option<Reason> {
     match outcome {
         Placed::Now { .. } => Some(Reason::NotPlanned { next_pass }),
-        Placed::Never { shortage } => Some(Reason::TooFewNodes {
-            cluster: state.clusters()[&shortage.cluster].clone(),
-            wanted: shortage.wanted,
-            usable: shortage.usable,
-            total: n_nodes(state, shortage.cluster),
-            licence: lacking_licence(state, spec, shortage.cluster).map(Box::new),
-            contiguous: spec.resources.contiguous,
-        }),
+        Placed::Never { shortage } => {
+            let licence = lacking_licence(state, spec, shortage.cluster).map(Box::new);
+            let lacking = licence.is_none().then(|| lacking(state, spec, shortage)).flatten().map(Box::new);
+            Some(Reason::TooFewNodes {
+                cluster: state.clusters()[&shortage.cluster].clone(),
+                wanted: shortage.wanted,
+                usable: shortage.usable,
+                total: n_nodes(state, shortage.cluster),
+                licence,
+                contiguous: spec.resources.contiguous,
+                lacking,
+            })
+        }
         Placed::Later { request, at, blocked, nodes, .. } => {
             if let Some((job, until)) = last_waiting_before(state, plan, placed_idx) {
                 return Some(Reason::Behind { policy: state.settings().policy, job, until });
@@ -246,12 +250,13 @@ fn shortage(state: &State, spec: &JobSpec, request: &Request, cluster: &ClusterI
     Some(short)
 }
 
-/// Returns the jobs on nodes of a core-shared cluster: all, or those that use the resource of which too few nodes have
-/// enough.
+/// Returns the jobs for whose ends a start at `at` waits on a core-shared cluster: they have left by then nodes that have
+/// room for it without them, and not now. Of a job's resources, only those count of which too few nodes have enough.
 fn holds_of_shared(
     state: &State,
-    now: Time,
+    (now, at): (Time, Time),
     cluster: ClusterId,
+    (spec, request): (&JobSpec, &Request),
     short: Option<(&Shortage, u32)>,
 ) -> impl Iterator<Item = Blocker> {
     let has_some = |piece: &Piece| match short {
@@ -260,11 +265,26 @@ fn holds_of_shared(
         Some((short, wanted)) if short.with_devices < wanted => !piece.slice.devices.is_empty(),
         Some(_) | None => true,
     };
-    let lines = state.shared().get(cluster).into_iter().flat_map(|shared| shared.lines());
+    let shared = state.shared().get(cluster);
+    let kinds = shared.into_iter().flat_map(|shared| shared.kinds());
+    let pieces: Vec<Vec<Piece>> = kinds.map(|kind| pieces_of(spec, request, kind)).collect();
     let mut by_job: BTreeMap<JobId, (u32, Time)> = BTreeMap::new();
-    for hold in lines.flat_map(|(_, line)| line.holds()).filter(|hold| has_some(&hold.piece)) {
-        let (nodes, until) = by_job.entry(hold.job()).or_insert((0, now));
-        (*nodes, *until) = (*nodes + 1, hold.until.max(*until));
+    for (node, line) in shared.into_iter().flat_map(|shared| shared.lines()) {
+        let has_room = |room: &NodeRoom| pieces[line.kind].iter().any(|piece| room.holds(piece));
+        let may_use = line.is_usable && spec.constraint.allows(&state.nodes()[node].name);
+        if !may_use || has_room(&line.room) {
+            continue;
+        }
+        let leaving = || line.holds().iter().filter(|hold| hold.until <= at);
+        let mut room = line.room.clone();
+        leaving().for_each(|hold| room.take(&hold.piece, -1));
+        if !has_room(&room) {
+            continue;
+        }
+        for hold in leaving().filter(|hold| has_some(&hold.piece)) {
+            let (nodes, until) = by_job.entry(hold.job()).or_insert((0, now));
+            (*nodes, *until) = (*nodes + 1, hold.until.max(*until));
+        }
     }
     by_job.into_iter().filter_map(move |(job, (nodes, until))| {
         let state = state.jobs().get(&job)?.state();
@@ -352,7 +372,10 @@ fn busy_window(
         let is_shared = state.is_shared(*cluster);
         if is_shared {
             let short = shortage(state, spec, request, cluster);
-            holds.extend(holds_of_shared(state, plan.now, *cluster, short.as_ref().map(|short| (short, *wanted))));
+            // The nodes for a later stage of a profile may become free after its start.
+            let free_at = blocked.map_or(at, |blocked| blocked.until.max(at));
+            let short = short.as_ref().map(|short| (short, *wanted));
+            holds.extend(holds_of_shared(state, (plan.now, free_at), *cluster, (spec, request), short));
         }
         holds.retain(|hold| is_in_the_way(state, hold.job, spec, request, *cluster));
         // Where nodes are shared, enough nodes may have something free, but too few have room.

@@ -18,6 +18,7 @@ mod frontier;
 mod grid;
 mod grids;
 mod kept;
+mod lacking;
 mod launcher;
 mod ledger;
 mod licences;

@@ -119,7 +119,7 @@ pub fn part_of_cores(spec: &JobSpec, request: &Request, inventory: &Inventory) -
 }
 
 /// Returns the number of cores for the tasks of the node with the most tasks.
-fn cores_on_a_node(spec: &JobSpec, request: &Request, inventory: &Inventory) -> u32 {
+pub(crate) fn cores_on_a_node(spec: &JobSpec, request: &Request, inventory: &Inventory) -> u32 {
     cpus_on_a_node(spec, request).div_ceil(threads_of_core(spec, inventory)).max(1)
 }
 

@@ -45,8 +45,8 @@ pub(crate) use apply::BumpedNodes;
 pub use check::Violation;
 pub use constraint::{Piece, part_of_cores};
 pub(crate) use constraint::{
-    chooses_nodes, constraint_of, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow, takes_any_nodes,
-    takes_parts, takes_whole_nodes, threads_of_core,
+    chooses_nodes, constraint_of, cores_on_a_node, is_unconstrained, merge_slice, pieces, pieces_of, pieces_to_grow,
+    takes_any_nodes, takes_parts, takes_whole_nodes, threads_of_core,
 };
 pub(crate) use evolving::tasks_per_node;
 use free::FreeNodes;

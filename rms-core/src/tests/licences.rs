@@ -1,6 +1,6 @@
 //! Licences of a cluster: granted once, planned with, and named when they are missing.
 
-use rms_api::answer::{Answer, LicenceShortage, Reason};
+use rms_api::answer::{Answer, LicenceHolder, LicenceLine, LicenceShortage, Reason};
 use rms_api::call::{Nodes, Query, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, NodeReport};
 use rms_api::{Call, Refusal};
@@ -235,5 +235,35 @@ fn a_profile_keeps_its_licences_from_its_first_stage_to_its_last() {
         world.finish(first);
         assert!(world.is_running(in_stages), "{place}");
         assert_eq!(at(&mut world, last), Some(100), "{place}");
+    }
+}
+
+#[test]
+fn licences_are_listed_with_the_jobs_that_have_them() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = world("views", allocation);
+        let first = world.licensed("matlab:2,ansys", 100);
+        let second = world.licensed("matlab", 100);
+        let waits = world.licensed("matlab", 100);
+        assert!(!world.is_running(waits));
+        let listed = |world: &mut World| match world.ask(Call::Query(Query::Licences)) {
+            Answer::Licences(lines) => lines,
+            other => panic!("no licences: {other:?}"),
+        };
+        let line = |name: &str, total, held: &[(JobId, u32)]| LicenceLine {
+            cluster: "c".to_owned(),
+            name: name.to_owned(),
+            total,
+            holders: held.iter().map(|(job, count)| LicenceHolder { job: *job, count: *count }).collect(),
+        };
+        let matlab = |total| line("matlab", total, &[(first, 2), (second, 1)]);
+        assert_eq!(listed(&mut world), [line("ansys", 1, &[(first, 1)]), matlab(3)], "{allocation}");
+        world.set("licences@c", "comsol:2,matlab:1");
+        let lines = listed(&mut world);
+        assert_eq!(lines, [line("ansys", 0, &[(first, 1)]), line("comsol", 2, &[]), matlab(1)], "{allocation}");
+        assert_eq!((lines[2].in_use(), lines[2].free()), (3, 0), "none are free until jobs have ended");
+        world.finish(first);
+        let left = line("matlab", 1, &[(second, 1)]);
+        assert_eq!(listed(&mut world), [line("comsol", 2, &[]), left], "{allocation}");
     }
 }

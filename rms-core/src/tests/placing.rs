@@ -146,6 +146,7 @@ fn the_shortage_of_nodes_is_that_of_the_size_that_it_names() {
         total: 3,
         licence: None,
         contiguous: false,
+        lacking: None,
     };
     assert_eq!(world.line(job).reason, Some(few));
 }

@@ -1,6 +1,8 @@
 //! What a job may take of its nodes, and the refusals for what no node has.
 
-use rms_api::answer::Answer;
+use std::collections::BTreeSet;
+
+use rms_api::answer::{Answer, Lacking, Reason, Required};
 use rms_api::call::update::{Changes, ResourceChanges};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, NodeReport};
@@ -349,4 +351,113 @@ fn nodes_that_a_job_does_not_share_count_with_all_their_cpus() {
     world.set("allocation", "nodes");
     let alone = world.refused(|job| job.cpus_per_task = 1);
     assert!(alone.contains("would have 16 CPUs"), "{alone}");
+}
+
+/// Nodes come back smaller while a job waits: the reason names what too few of them have.
+#[test]
+fn what_nodes_that_came_back_smaller_lack_is_named() {
+    let full = || Inventory {
+        cores: 4,
+        cpus: 8,
+        memory: Mebibytes(8192),
+        devices: devices("gpu:2"),
+        features: ["fast".to_owned()].into(),
+        ..Inventory::default()
+    };
+    let shrunk = [
+        (Inventory { memory: Mebibytes(2048), ..full() }, Required::Memory(Mebibytes(4096))),
+        (Inventory { cores: 2, cpus: 4, ..full() }, Required::Cpus(6)),
+        (Inventory { cpus: 4, ..full() }, Required::Cpus(6)),
+        (Inventory { devices: devices("gpu:1"), ..full() }, Required::Devices(devices("gpu:2"))),
+        (Inventory { features: BTreeSet::new(), ..full() }, Required::Features(["fast".to_owned()].into())),
+    ];
+    let cases = ["nodes", "cores"].into_iter().flat_map(|allocation| shrunk.iter().map(move |case| (allocation, case)));
+    for (allocation, (smaller, required)) in cases {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        ["n1", "n2", "n3", "n4"].into_iter().for_each(|name| world.joins(name, full(), Vec::new()));
+        let job = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(3), wall: Some(Span::from_secs(60)) }];
+            submission.n_tasks = Some(6);
+            submission.cpus_per_task = 3;
+            submission.constraint.memory = Mebibytes(4096);
+            submission.constraint.features = ["fast".to_owned()].into();
+            submission.resources.devices = devices("gpu:2");
+            submission.hold = true;
+        });
+        for name in ["n1", "n2"] {
+            world.event(Event::AgentGone { name: name.to_owned() });
+            world.joins(name, smaller.clone(), Vec::new());
+        }
+        world.ask(Call::Drain { nodes: vec!["n4".to_owned()], reason: "fan".to_owned() });
+        world.ask(Call::Release { select: Select::Ids(vec![job]) });
+        let Some(Reason::TooFewNodes { wanted: 3, usable: 1, total: 4, lacking, .. }) = world.line(job).reason else {
+            panic!("{allocation}: {:?}", world.line(job).reason)
+        };
+        let told = Lacking { required: required.clone(), n_nodes: 1, among: 3 };
+        assert_eq!(lacking.as_deref(), Some(&told), "{allocation}");
+        world.ask(Call::Drain { nodes: vec!["n1".to_owned()], reason: "fan".to_owned() });
+        let reason = world.line(job).reason;
+        assert!(matches!(reason, Some(Reason::TooFewNodes { lacking: None, .. })), "two are usable: {reason:?}");
+    }
+}
+
+/// Where jobs share nodes, those whose ends a waiting job's start does not wait for are not in its way.
+#[test]
+fn only_jobs_whose_ends_a_start_waits_for_are_named() {
+    let mut world = World::new();
+    world.set("allocation", "cores");
+    let node = |cores: u32| Inventory { cores, cpus: cores, ..Inventory::default() };
+    for (name, cores) in [("n1", 4), ("n2", 4), ("n3", 4), ("small", 2)] {
+        world.joins(name, node(cores), Vec::new());
+    }
+    let runs = |world: &mut World, node: &str, cpus: u32, secs: i64| {
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(secs)) }];
+            submission.cpus_per_task = cpus;
+            submission.constraint.nodelist = if node.is_empty() { BTreeSet::new() } else { [node.to_owned()].into() };
+        })
+    };
+    let first = runs(&mut world, "n1", 4, 100);
+    let _later = runs(&mut world, "n2", 4, 200);
+    // One leaves sooner, and the other stays.
+    let [_, _] = [50, 500].map(|secs| runs(&mut world, "n3", 2, secs));
+    let _too_small = runs(&mut world, "small", 2, 60);
+    let waits = runs(&mut world, "", 4, 10);
+    let blockers = |world: &mut World, job| match world.ask(Call::Query(Query::Explain(Select::Ids(vec![job])))) {
+        Answer::Detail { jobs, .. } => match &jobs[0].line.reason {
+            Some(Reason::Blocked { by, .. }) => by.iter().map(|blocker| blocker.job).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("no details: {other:?}"),
+    };
+    assert_eq!(world.line(waits).estimate, Some(world.now + Span::from_secs(100)));
+    assert_eq!(blockers(&mut world, waits), [first]);
+}
+
+/// `--mincpus`: which nodes are used, not what is taken of them.
+#[test]
+fn each_node_has_at_least_the_cpus_that_are_asked_for() {
+    for (allocation, one_thread_a_core) in [("nodes", false), ("cores", false), ("nodes", true), ("cores", true)] {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        for (name, cores) in [("n1", 4), ("n2", 8), ("n3", 4)] {
+            world.joins(name, Inventory { cores, cpus: 2 * cores, ..Inventory::default() }, Vec::new());
+        }
+        let asks = |submission: &mut Submission, n_nodes, cpus| {
+            on(submission, n_nodes);
+            submission.cpus_per_task = 2;
+            submission.constraint.cpus = cpus;
+            submission.resources.one_thread_a_core = one_thread_a_core;
+        };
+        let job = world.submit_with(|submission| asks(submission, 1, 16));
+        let entry = &world.rms.state().jobs()[&job];
+        assert_eq!(world.rms.state().node_names(entry.nodes()), ["n2"], "{allocation}");
+        let is_part = allocation == "cores";
+        let cores = if one_thread_a_core { 2 } else { 1 };
+        let granted = entry.grants().values().map(|grant| grant.cores.len()).collect::<Vec<_>>();
+        assert_eq!(granted, if is_part { vec![cores] } else { Vec::new() }, "{allocation}");
+        let refused = world.refused(|submission| asks(submission, 2, 16));
+        assert!(refused.contains("at least 16 CPUs"), "{allocation}: {refused}");
+    }
 }

@@ -1,12 +1,13 @@
 //! More than two jobs on the same cores: guests that lend, and what happens to all when one of them ends (004, §3.2.4).
 
-use rms_api::answer::{Answer, Lenders, Reason};
+use rms_api::answer::{Answer, Lenders, NeverGuest, Reason};
 use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
 use rms_api::{Call, Query};
-use rms_model::{JobId, Span};
+use rms_model::{ExpandLimit, JobId, Span};
 
 use super::World;
+use super::evolving::profile;
 use super::lending::{desired, jobs_of, lending_on};
 
 /// Creates nodes of eight cores, on which up to `most` jobs may share.
@@ -202,5 +203,25 @@ fn one_that_lends_already_is_told_as_such() {
             Lenders { n_sharing: 2, n_busy: 2, ..Lenders::default() },
             "{allocation}"
         );
+    }
+}
+
+#[test]
+fn one_that_is_never_a_guest_is_told_as_such() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = sharers(allocation, 2, 2);
+        world.asks_to_share(2, 60, true);
+        let evolving = |world: &mut World, share| {
+            world.submit_with(|submission| {
+                submission.evolving = Some(profile("1x300s,2x300s", ExpandLimit::Infinite, false));
+                submission.resources.share = share;
+            })
+        };
+        let waits = evolving(&mut world, true);
+        let told = Lenders { never: Some(NeverGuest::Profile), ..Lenders::default() };
+        assert_eq!(refusals(&mut world, waits), told, "{allocation}");
+        let alone = evolving(&mut world, false);
+        let reason = explained(&mut world, alone);
+        assert!(matches!(reason, Some(Reason::Blocked { lenders: None, .. })), "{allocation}: {reason:?}");
     }
 }

@@ -68,7 +68,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         // Without a job, it means all jobs that the caller has access to.
         ClientRequest::Call(Call::Query(Query::Negotiations { job })) => job.is_none_or(|job| job == own),
         // What every user may see, and what `rms show` and `rms queue` need.
-        ClientRequest::Call(Call::Query(Query::Queue(_) | Query::Nodes(_) | Query::Clusters)) => true,
+        ClientRequest::Call(Call::Query(Query::Queue(_) | Query::Nodes(_) | Query::Clusters | Query::Licences)) => true,
         ClientRequest::History(query) => query.jobs.as_slice() == [own],
         ClientRequest::Follow(order) => order.job == own && !order.input,
         ClientRequest::Watch(order) => order.jobs.as_slice() == [own],
@@ -133,6 +133,7 @@ mod tests {
         assert!(!check(Call::Query(Query::Job(Select::All))));
         assert!(!check(Call::Query(Query::Negotiations { job: Some(JobId(8)) })));
         assert!(check(Call::Query(Query::Queue(Default::default()))) && !check(Call::Query(Query::Audit)));
+        assert!(check(Call::Query(Query::Licences)));
         assert!(check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
         assert!(!check(Call::Cancel { select: Select::Ids(vec![JobId(8)]) }));
         assert!(!check(Call::Cancel { select: Select::User("ada".to_owned()) }));

@@ -39,6 +39,8 @@ pub fn answer_parts(answer: &Answer) -> Parts<'_> {
         Answer::Negotiations { now, lines } => parts(lines, 1, |_, lines| Answer::Negotiations { now: *now, lines }),
         Answer::Masks { now, nodes } => parts(nodes, 1, |_, nodes| Answer::Masks { now: *now, nodes }),
         Answer::Budgets(users) => parts(users, MAX_LINES, |_, users| Answer::Budgets(users)),
+        // Any number of jobs may have some of a licence.
+        Answer::Licences(lines) => parts(lines, 1, |_, lines| Answer::Licences(lines)),
         Answer::History(jobs) => parts(jobs, MAX_LINES, |_, jobs| Answer::History(jobs)),
         Answer::Submitted { .. }
         | Answer::WouldStart { .. }
@@ -125,6 +127,7 @@ fn join(mut so_far: Answer, part: Answer) -> Result<Answer, Malformed> {
         (Answer::Negotiations { lines, .. }, Answer::Negotiations { lines: more, .. }) => lines.extend(more),
         (Answer::Masks { nodes, .. }, Answer::Masks { nodes: more, .. }) => nodes.extend(more),
         (Answer::Budgets(users), Answer::Budgets(more)) => users.extend(more),
+        (Answer::Licences(lines), Answer::Licences(more)) => lines.extend(more),
         (Answer::History(jobs), Answer::History(more)) => jobs.extend(more),
         // Anything else mixes two answers, or continues one that has no parts.
         (_, _) => return Err(Malformed::MixedParts),
@@ -151,6 +154,7 @@ fn n_lines(part: &Answer) -> usize {
         Answer::Negotiations { now: _, lines } => lines.len(),
         Answer::Masks { now: _, nodes } => nodes.len(),
         Answer::Budgets(users) => users.len(),
+        Answer::Licences(lines) => lines.len(),
         Answer::Settings(settings) => settings.len(),
         Answer::Audit(changes) => changes.len(),
         Answer::Tokens(tokens) => tokens.len(),

@@ -331,7 +331,15 @@ fn reasons() -> Vec<Reason> {
         Reason::NotBefore { at: secs(1) },
         Reason::NotPlanned { next_pass: secs(2) },
         Reason::BeyondDepth { depth: 1000, position: 1001 },
-        Reason::TooFewNodes { cluster: cluster(), wanted: 8, usable: 3, total: 9, licence: None, contiguous: false },
+        Reason::TooFewNodes {
+            cluster: cluster(),
+            wanted: 8,
+            usable: 3,
+            total: 9,
+            licence: None,
+            contiguous: false,
+            lacking: None,
+        },
         Reason::Blocked {
             cluster: cluster(),
             wanted: 4,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::{
-    ClusterView, CoresView, JobDetail, JobLine, Lenders, LicenceShortage, LoanLine, NodeLine, NodeState, Reason,
-    SharingDetail, Shortage, Status, ViewAnswer,
+    ClusterView, CoresView, JobDetail, JobLine, Lacking, Lenders, LicenceHolder, LicenceLine, LicenceShortage,
+    LoanLine, NeverGuest, NodeLine, NodeState, Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
 };
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
@@ -87,6 +87,7 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(update(Changes { nodelist, exclude, ..Changes::default() })));
     let lately = NodeFilter { since: Some(Time::from_secs(9)), ..NodeFilter::default() };
     calls.push(ClientRequest::Call(Call::Query(Query::Nodes(lately))));
+    calls.push(ClientRequest::Call(Call::Query(Query::Licences)));
     calls
 }
 
@@ -255,6 +256,7 @@ pub fn answers() -> Vec<Answer> {
         total: 4,
         licence: Some(Box::new(licence)),
         contiguous: false,
+        lacking: None,
     };
     let line = JobLine { resources: resources(), reason: Some(blocked), ..domain::job_line(0) };
     let spec =
@@ -290,11 +292,19 @@ pub fn answers() -> Vec<Answer> {
     let later = vec![JobDetail { licences, ended_before, ..jobs[0].clone() }];
     let mut unlent = first.line.clone();
     if let Some(Reason::Blocked { lenders, .. }) = &mut unlent.reason {
-        let told = Lenders { ends_no_earlier: true, n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2 };
+        let told = Lenders {
+            ends_no_earlier: true,
+            n_sharing: 9,
+            n_busy: 1,
+            n_slowed: 2,
+            n_larger: 3,
+            n_unfit: 2,
+            never: None,
+        };
         *lenders = Some(Box::new(told));
     }
     let now = Time::from_secs(3);
-    vec![
+    let mut answers = vec![
         Answer::WouldStart { request, at: None, reason },
         Answer::History(records.to_vec()),
         Answer::Detail { now, planned: now, jobs },
@@ -308,7 +318,14 @@ pub fn answers() -> Vec<Answer> {
         Answer::Detail { now, planned: now, jobs: later },
         Answer::History(vec![JobRecord { granted: Some(granted()), ..domain::record(0) }]),
         view_of_cores(),
-    ]
+    ];
+    let waits = |reason| Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(reason) };
+    answers.extend(too_small().map(waits));
+    let holders = vec![LicenceHolder { job: JobId(7), count: 2 }, LicenceHolder { job: JobId(9), count: 1 }];
+    let line = LicenceLine { cluster: "a".to_owned(), name: "matlab".to_owned(), total: 20, holders };
+    answers.push(Answer::Licences(vec![line]));
+    answers.extend([NeverGuest::Profile, NeverGuest::Clusters].map(|never| waits(never_guest(never))));
+    answers
 }
 
 fn view_of_cores() -> Answer {
@@ -327,6 +344,47 @@ fn view_of_cores() -> Answer {
         cores: Some(cores),
     };
     Answer::View(ViewAnswer { now: Time::from_secs(3), job: None, clusters: vec![view] })
+}
+
+fn never_guest(never: NeverGuest) -> Reason {
+    Reason::Blocked {
+        cluster: "a".to_owned(),
+        wanted: 2,
+        capacity: 4,
+        busy: 3,
+        from: Time::from_secs(1),
+        until: Time::from_secs(2),
+        by: Vec::new(),
+        total: 4,
+        short: None,
+        licence: None,
+        neighbours: Vec::new(),
+        lenders: Some(Box::new(Lenders { never: Some(never), ..Lenders::default() })),
+    }
+}
+
+/// Returns the reasons of jobs whose nodes lack something.
+fn too_small() -> impl Iterator<Item = Reason> {
+    let all = [
+        Required::Names,
+        Required::Features(["fast".to_owned()].into()),
+        Required::Sockets(2),
+        Required::Speed(1500),
+        Required::Scratch(Mebibytes(512)),
+        Required::Cores(4),
+        Required::Cpus(8),
+        Required::Memory(Mebibytes(1024)),
+        Required::Devices(devices("gpu:2")),
+    ];
+    all.into_iter().map(|required| Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 3,
+        usable: 1,
+        total: 5,
+        licence: None,
+        contiguous: false,
+        lacking: Some(Box::new(Lacking { required, n_nodes: 1, among: 4 })),
+    })
 }
 
 fn granted() -> Granted {

@@ -238,6 +238,7 @@ fn a_job_that_is_too_large_for_today_says_so_and_starts_when_nodes_are_back() {
         total: 4,
         licence: None,
         contiguous: false,
+        lacking: None,
     };
     assert_eq!(world.explain(job), Some(reason));
     // It keeps nobody from starting.

@@ -113,6 +113,7 @@ fn a_licence_of_which_a_cluster_has_too_few() {
         total: 4,
         licence,
         contiguous: false,
+        lacking: None,
     });
     let found = Found { now: NOW, live: vec![detail(waiting)], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());

@@ -1,22 +1,26 @@
 //! Counts why no running job lends cores to a job that waits.
 
-use rms_api::answer::Lenders;
+use rms_api::answer::{Lenders, NeverGuest};
 use rms_model::{JobId, Policy, Request, Time};
 
 use super::candidate::{Guest, running_candidates};
 use super::{Mates, SharingRound};
 use crate::state::State;
 
-/// Returns why no running job lends cores to a job that is planned to start at `at` (004, §3.2). `None` if it may not
-/// run on lent cores.
+/// Returns why no running job lends cores to a job that is planned to start at `at` (004, §3.2). `None` if it has not
+/// asked to share cores.
 pub(crate) fn lenders(state: &State, now: Time, job: JobId, request: &Request, at: Time) -> Option<Lenders> {
     let entry = state.jobs().get(&job)?;
-    let may_borrow = entry.spec.resources.share && entry.launcher.is_none() && entry.spec.evolving.is_none();
-    let mut clusters = request.nodes.keys();
-    let (Some(cluster), None) = (clusters.next(), clusters.next()) else { return None };
+    let may_borrow = entry.spec.resources.share && entry.launcher.is_none();
     if state.settings().policy != Policy::Slowdown || !may_borrow {
         return None;
     }
+    let never = |never| Some(Lenders { never: Some(never), ..Lenders::default() });
+    if entry.spec.evolving.is_some() {
+        return never(NeverGuest::Profile);
+    }
+    let mut clusters = request.nodes.keys();
+    let (Some(cluster), None) = (clusters.next(), clusters.next()) else { return never(NeverGuest::Clusters) };
     let mut round = SharingRound::new(state, None);
     let mates = Mates::new(state, now, &mut round);
     let guest = Guest { job, spec: &entry.spec, request, static_end: at + request.wall };
