@@ -63,6 +63,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
         // 000: the application announces its stages, and what it frees.
         ClientRequest::Call(Call::Evolve { job, .. } | Call::FreeNodes { job, .. }) => *job == own,
         ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
+        ClientRequest::Call(Call::Query(Query::Details(filter))) => filter.jobs.as_slice() == [own],
         ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
         ClientRequest::Call(Call::Query(Query::Masks(MasksOf::Job(job))) | Call::SetMask { job, .. }) => *job == own,
         // Without a job, it means all jobs that the caller has access to.
@@ -114,6 +115,7 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
 
 #[cfg(test)]
 mod tests {
+    use rms_api::filter::JobFilter;
     use rms_model::Role;
 
     use super::*;
@@ -131,6 +133,9 @@ mod tests {
         assert!(check(Call::Query(Query::Job(Select::Ids(vec![JobId(7)])))));
         assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
         assert!(!check(Call::Query(Query::Job(Select::All))));
+        let details = |jobs| Call::Query(Query::Details(JobFilter { jobs, ..JobFilter::default() }));
+        assert!(check(details(vec![JobId(7)])));
+        assert!(!check(details(Vec::new())) && !check(details(vec![JobId(7), JobId(8)])));
         assert!(!check(Call::Query(Query::Negotiations { job: Some(JobId(8)) })));
         assert!(check(Call::Query(Query::Queue(Default::default()))) && !check(Call::Query(Query::Audit)));
         assert!(check(Call::Cancel { select: Select::Ids(vec![JobId(7)]) }));
