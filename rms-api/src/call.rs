@@ -1,5 +1,6 @@
 //! Calls of users and programs to the server, before validation.
 
+pub mod traits;
 pub mod update;
 
 use std::collections::BTreeMap;
