@@ -348,6 +348,14 @@ impl Client {
         self.details(Query::Job(select)).await
     }
 
+    /// Returns all details of the waiting and running jobs that a filter selects, sorted and limited by the server.
+    ///
+    /// # Errors
+    /// See [`CallError`]; also fails if a cluster does not exist.
+    pub async fn jobs_of(&self, filter: JobFilter) -> Result<JobDetails, CallError> {
+        self.details(Query::Details(filter)).await
+    }
+
     /// Like [`Client::jobs`], with the reasons for waiting brought up to date.
     ///
     /// # Errors

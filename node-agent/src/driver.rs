@@ -80,7 +80,7 @@ pub struct Node {
     /// The time and instant at which the loop started.
     started_at: (Time, Instant),
     shares: Shares,
-    seats: BTreeMap<String, Seat>,
+    seats: BTreeMap<String, SupervisorLink>,
     /// Executions found in the spool that the loop has not handled yet.
     found: BTreeMap<ExecutionId, Recovered>,
     spawner: Option<(ToSeat, Child)>,
@@ -94,7 +94,7 @@ pub struct Node {
 
 /// The connection to one supervisor.
 #[derive(Debug)]
-struct Seat {
+struct SupervisorLink {
     to: ToSeat,
     pid: i32,
     cgroup: Cgroup,
@@ -432,7 +432,7 @@ impl Node {
         let made = attached.map(|(to, pid)| {
             let cgroup = self.setup.cgroups.at(&seat);
             let made = Made { can_start_over: cgroup.can_start_over() };
-            self.seats.insert(seat.clone(), Seat { to, pid, cgroup });
+            self.seats.insert(seat.clone(), SupervisorLink { to, pid, cgroup });
             made
         });
         if let Err(reason) = &made {
@@ -483,7 +483,7 @@ impl Node {
         let Some(share) = self.shares.get(job, run) else { return false };
         let Ok(to) = seat::attach(stream, name.to_owned(), self.seat_events.clone()) else { return false };
         share.attach(to.clone(), entry.supervisor);
-        self.seats.insert(name.to_owned(), Seat { to, pid: entry.supervisor, cgroup: entry.cgroup });
+        self.seats.insert(name.to_owned(), SupervisorLink { to, pid: entry.supervisor, cgroup: entry.cgroup });
         self.transport.resume(&share);
         true
     }

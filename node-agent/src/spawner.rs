@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Cgroup;
 use crate::frame::{self, Decoder, Frame};
 use crate::spool;
-use crate::supervisor::{self, Folder, Seat, seat_socket};
+use crate::supervisor::{self, Folder, SupervisorArgs, seat_socket};
 use crate::sys::{self, SingleThreaded};
 
 /// Requests one supervisor.
@@ -96,9 +96,9 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
             let name = order.name.clone();
             match make(order, &single) {
                 Ok(Forked::Parent(pid)) => orders.write_all(&frame::message(&SeatMade { name, made: Ok(pid) }))?,
-                Ok(Forked::Child(seat)) => {
+                Ok(Forked::Child(args)) => {
                     drop(orders);
-                    return become_supervisor(*seat, single);
+                    return become_supervisor(*args, single);
                 }
                 Err(error) => {
                     orders.write_all(&frame::message(&SeatMade { name, made: Err(error.to_string()) }))?;
@@ -110,7 +110,7 @@ fn serve(mut orders: UnixStream, single: SingleThreaded) -> io::Result<()> {
 
 enum Forked {
     Parent(i32),
-    Child(Box<Seat>),
+    Child(Box<SupervisorArgs>),
 }
 
 fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Forked> {
@@ -128,17 +128,17 @@ fn make(order: SeatOrder, single: &SingleThreaded) -> io::Result<Forked> {
                 // The spawner has already exited: nothing knows of this process or would ever end it.
                 sys::exit_now(0);
             }
-            Ok(Forked::Child(Box::new(Seat { name, seats_dir, jobs_dir, cgroup, listener })))
+            Ok(Forked::Child(Box::new(SupervisorArgs { name, seats_dir, jobs_dir, cgroup, listener })))
         }
     }
 }
 
 /// Becomes a supervisor. It may outlive the reader of the agent's output, so it keeps none of that open.
-fn become_supervisor(seat: Seat, single: SingleThreaded) -> io::Result<()> {
+fn become_supervisor(args: SupervisorArgs, single: SingleThreaded) -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
     drop(null);
-    supervisor::run(seat, single)
+    supervisor::run(args, single)
 }

@@ -1,5 +1,6 @@
 //! Calls of users and programs to the server, before validation.
 
+pub mod traits;
 pub mod update;
 
 use std::collections::BTreeMap;
@@ -200,6 +201,8 @@ pub enum Query {
     /// Jobs in the system, in the order of their planned starts.
     Queue(JobFilter),
     Job(Select),
+    /// Like `Job`, of the jobs that a filter selects, in the order of `Queue`.
+    Details(JobFilter),
     Nodes(NodeFilter),
     /// The names of the clusters.
     Clusters,

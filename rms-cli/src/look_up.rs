@@ -36,6 +36,15 @@ pub async fn jobs(client: &Client, select: Select) -> Result<Found, Failure> {
     }
 }
 
+/// Finds the jobs in the system that a filter selects, in its order.
+///
+/// # Errors
+/// A cluster does not exist, or the call fails.
+pub async fn listed(client: &Client, filter: JobFilter) -> Result<Found, CallError> {
+    let details = client.jobs_of(filter).await?;
+    Ok(Found { now: details.now, live: details.jobs, ended: Vec::new() })
+}
+
 async fn by_ids(client: &Client, ids: Vec<JobId>) -> Result<Found, Failure> {
     match live(client, Select::Ids(ids.clone())).await {
         Err(CallError::Refused(refused)) if is_gone(&refused.kind) => {}

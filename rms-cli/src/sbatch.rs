@@ -183,6 +183,16 @@ const OPTIONS: &[SlurmOption<Translation>] = &[
     value(None, "wrap", Unsupported("a script holds its commands itself")),
 ];
 
+/// Returns the options that say what a job gets.
+#[cfg(test)]
+pub fn of_jobs() -> impl Iterator<Item = &'static str> {
+    let is_of_job = |option: &&SlurmOption<Translation>| match option.meaning {
+        Same(_) | Nearest(..) | Flag(..) | Variable(..) => true,
+        Comment(_) | Unsupported(_) => false,
+    };
+    OPTIONS.iter().filter(is_of_job).map(|option| option.long)
+}
+
 /// Translates the words of one `#SBATCH` line.
 ///
 /// # Errors

@@ -30,7 +30,8 @@ pub fn folded(text: &str, hang: usize) -> String {
     }
 }
 
-fn fold(line: &str, hang: usize, columns: usize) -> String {
+/// Folds a line at this width.
+pub fn fold(line: &str, hang: usize, columns: usize) -> String {
     let mut text = String::new();
     let mut used = 0;
     // If the indentation leaves hardly any room, it is dropped.

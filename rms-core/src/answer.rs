@@ -12,7 +12,7 @@ use rms_api::answer::{
     Answer, ClusterView, CoresLine, CoresView, JobDetail, JobLine, JobState, LoanLine, NodeLine, NodeState,
     SharingDetail, Status, ViewAnswer,
 };
-use rms_api::call::{Query, Select};
+use rms_api::call::Query;
 use rms_api::filter::JobFilter;
 use rms_api::negotiate::Declared;
 use rms_api::refusal::Refusal;
@@ -46,8 +46,16 @@ impl Answers<'_> {
     pub(crate) fn query(&mut self, now: Time, who: &Identity, query: Query) -> Result<Answer, Refusal> {
         match query {
             Query::Queue(filter) => self.queue(now, &filter),
-            Query::Job(select) => self.details(now, who, &select),
-            Query::Explain(select) => self.details(now, who, &select),
+            Query::Job(select) | Query::Explain(select) => {
+                let jobs = rights::selected(self.state(), who, &select)?;
+                let published = self.context.published(now);
+                self.details(&published, now, who, jobs)
+            }
+            Query::Details(filter) => {
+                let published = self.context.published(now);
+                let listed = self.listed(&published, now, &filter)?;
+                self.details(&published, now, who, listed.into_iter().map(|(job, _)| job).collect())
+            }
             Query::Nodes(filter) => {
                 let nodes = self.listed_nodes(&filter)?;
                 Ok(Answer::Nodes { now, nodes, clusters: self.clusters() })
@@ -110,19 +118,21 @@ impl Answers<'_> {
         queued.filter(|(job, _)| wanted.contains(job)).take(wanted.len()).collect()
     }
 
-    fn details(&mut self, now: Time, who: &Identity, select: &Select) -> Result<Answer, Refusal> {
-        let published = self.context.published(now);
+    /// Returns all that is known of these jobs, in this order.
+    ///
+    /// # Errors
+    /// A job that is not in the system.
+    fn details(&self, published: &Published, now: Time, who: &Identity, jobs: Vec<JobId>) -> Result<Answer, Refusal> {
         let mut details = Vec::new();
-        let selected = rights::selected(self.state(), who, select)?;
-        let queue_idxs = self.queue_idxs(&published, selected.iter().copied());
-        for job in selected {
+        let queue_idxs = self.queue_idxs(published, jobs.iter().copied());
+        for job in jobs {
             let entry = self.state().jobs().get(&job).ok_or(Refusal::NoSuchJob(job))?;
             let mut spec = Arc::clone(&entry.spec);
             if !may_see_secrets(who, entry) {
                 redact(Arc::make_mut(&mut spec));
             }
             let queue_idx = queue_idxs.get(&job).copied();
-            let mut line = self.line(&published, now, queue_idx, job);
+            let mut line = self.line(published, now, queue_idx, job);
             let fit = published.placed(job, entry).and_then(plan::Placed::fit);
             line.stages = self.context.stages(entry, fit, now, usize::MAX);
             let next_pass = self.context.next_pass().unwrap_or(now).max(now);

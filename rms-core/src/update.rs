@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges};
+use rms_api::call::update::{Changes, ONLY_WHILE_RUNNING, Resizing, ResizingChanges, ResourceChanges};
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::variables::SLURM;
@@ -46,8 +46,7 @@ impl Queue<'_> {
             }
             Phase::Ghost(_) => return Err(wrong_state(job, "done", "only its ghost keeps the nodes")),
             Phase::Started(_) if !changes.is_of_running() => {
-                let hint = "its time, name, account, comment and priority can be changed while it runs";
-                return Err(wrong_state(job, "started", hint));
+                return Err(wrong_state(job, "started", ONLY_WHILE_RUNNING));
             }
             Phase::Started(started) => {
                 if changes.wall.is_some() && entry.spec.evolving.is_some() {

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 
 use self::batch::{Digest, HEADER_LEN, Header, Kind};
 use self::replay::{Files, replay};
-use self::segment::Segment;
+use self::segment::{Segment, Synced};
 use crate::history::{Cause, HistoryWriter, Row};
 use crate::open_error::OpenError;
 
@@ -244,29 +244,32 @@ impl FactLog {
             self.segment.append(&bytes)
         };
         let synced = written.and_then(|()| match sync {
-            Sync::Full => self.segment.sync(),
-            Sync::Later => Ok(()),
+            Sync::Full => self.segment.sync().map(Some),
+            Sync::Later => Ok(None),
         });
-        if let Err(error) = synced {
-            self.segment.rewind(self.durable_end);
-            return Err(of_io(error));
-        }
+        let synced = match synced {
+            Ok(synced) => synced,
+            Err(error) => {
+                self.segment.rewind(self.durable_end);
+                return Err(of_io(error));
+            }
+        };
         self.grown.facts += facts.len() as u64;
         self.grown.bytes += body.len() as u64;
         self.tail = tail;
-        match sync {
-            Sync::Later => self.noted.extend_from_slice(&bytes),
-            Sync::Full => self.became_durable(),
+        match synced {
+            None => self.noted.extend_from_slice(&bytes),
+            Some(synced) => self.became_durable(&synced),
         }
         Ok(())
     }
 
-    fn became_durable(&mut self) {
+    fn became_durable(&mut self, synced: &Synced) {
         self.durable = self.tail;
         self.durable_end = self.segment.end();
         self.noted.clear();
         // The facts are durable without the mark; less damage would be detected, until the next mark.
-        if let Err(error) = self.segment.mark(self.tail.seq) {
+        if let Err(error) = self.segment.mark(synced, self.tail.seq) {
             tracing::warn!(path = %self.segment.path().display(), %error, "the journal cannot be marked");
         }
     }

@@ -123,7 +123,7 @@ fn judge_one(package: &Package, policy: &Policy, complaints: &mut Vec<String>) {
     }
     for (_, floor, advisory) in policy.floors.iter().filter(|(floored, _, _)| floored == name) {
         if Version::of(version) < Version::of(floor) {
-            complaints.push(format!("{named} is older than {floor}, which mends {advisory}"));
+            complaints.push(format!("{named} is older than {floor}, which fixes {advisory}"));
         }
     }
     if let Some((_, allowed)) = policy.pure.iter().find(|(pure, _)| pure == name) {

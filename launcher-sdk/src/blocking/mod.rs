@@ -147,6 +147,14 @@ impl Client {
         self.runtime.block_on(self.client.jobs(select))
     }
 
+    /// See [`crate::Client::jobs_of`].
+    ///
+    /// # Errors
+    /// See [`crate::Client::jobs_of`].
+    pub fn jobs_of(&self, filter: JobFilter) -> Result<JobDetails, CallError> {
+        self.runtime.block_on(self.client.jobs_of(filter))
+    }
+
     /// See [`crate::Client::nodes`].
     ///
     /// # Errors

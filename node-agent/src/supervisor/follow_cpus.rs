@@ -38,7 +38,7 @@ impl Supervisor {
     }
 
     pub(super) fn malleable_ready(&mut self, client: Option<u64>) {
-        let cgroup = &self.seat.cgroup;
+        let cgroup = &self.args.cgroup;
         let Some(job) = &mut self.job else { return };
         let before = job.cpus.applied();
         let outcome = job.cpus.receive(client, job.order.shrink_patience(), cgroup);
@@ -55,7 +55,7 @@ impl Supervisor {
     pub(super) fn cpus_on_time(&mut self, now: Instant) {
         let Some(job) = &mut self.job else { return };
         let before = job.cpus.applied();
-        job.cpus.on_time(now, &self.seat.cgroup);
+        job.cpus.on_time(now, &self.args.cgroup);
         let is_news = job.cpus.applied() != before;
         self.report_applied(is_news);
     }

@@ -71,7 +71,7 @@ pub use user::{Account, AccountError};
 
 /// The arguments of a supervisor.
 #[derive(Debug)]
-pub struct Seat {
+pub struct SupervisorArgs {
     pub name: String,
     pub seats_dir: PathBuf,
     pub jobs_dir: PathBuf,
@@ -88,7 +88,7 @@ pub fn seat_socket(seats_dir: &std::path::Path, name: &str) -> PathBuf {
 ///
 /// # Errors
 /// The process cannot be set up; there is no job yet.
-pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
+pub fn run(args: SupervisorArgs, single: SingleThreaded) -> io::Result<()> {
     setsid()?;
     prctl::set_child_subreaper(true)?;
     let _only_cosmetic = prctl::set_name(c"rms-supervisor");
@@ -103,13 +103,13 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
     mask.thread_block()?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     umask(Mode::from_bits_truncate(0o022));
-    seat.listener.set_nonblocking(true)?;
-    seat.cgroup.enter()?;
-    let folder = Folder::open(&seat.seats_dir, &seat.name)?;
-    let meter = seat.cgroup.meter();
+    args.listener.set_nonblocking(true)?;
+    args.cgroup.enter()?;
+    let folder = Folder::open(&args.seats_dir, &args.name)?;
+    let meter = args.cgroup.meter();
     let boot = spool::boot_id();
     Supervisor {
-        seat,
+        args,
         single,
         signals,
         folder,
@@ -125,7 +125,7 @@ pub fn run(seat: Seat, single: SingleThreaded) -> io::Result<()> {
 }
 
 struct Supervisor {
-    seat: Seat,
+    args: SupervisorArgs,
     single: SingleThreaded,
     signals: SignalFd,
     folder: Folder,
@@ -182,7 +182,7 @@ impl Supervisor {
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut fds = vec![
             (Source::Signals, self.signals.as_fd(), PollFlags::POLLIN),
-            (Source::Listener, self.seat.listener.as_fd(), PollFlags::POLLIN),
+            (Source::Listener, self.args.listener.as_fd(), PollFlags::POLLIN),
         ];
         let flags =
             |wants_out: bool| if wants_out { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
@@ -244,7 +244,7 @@ impl Supervisor {
                 let mut actions = Vec::new();
                 if let Some(job) = &mut self.job {
                     job.check_exec_statuses(&mut actions);
-                    job.follow_cpus_late(&self.seat.cgroup);
+                    job.follow_cpus_late(&self.args.cgroup);
                 }
                 self.run_actions(actions);
                 // A task that reported an error is about to exit.
@@ -286,7 +286,7 @@ impl Supervisor {
 
     /// Accepts a connection. The newest wins: an older one is dead, which was not noticed yet.
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.seat.listener.accept() {
+        while let Ok((stream, _)) = self.args.listener.accept() {
             let Ok(connection) = Connection::new(stream) else { continue };
             self.abandon_steps();
             self.agent = Some(connection);
@@ -412,8 +412,8 @@ impl Supervisor {
 
     fn start(&mut self, order: Order) -> Next {
         let (job, run) = (order.job, order.run);
-        let entry_dir = self.seat.jobs_dir.join(spool::entry_name(job, run));
-        let mut new = Job::new(order, self.meter.baseline(), &self.seat.cgroup);
+        let entry_dir = self.args.jobs_dir.join(spool::entry_name(job, run));
+        let mut new = Job::new(order, self.meter.baseline(), &self.args.cgroup);
         if self.job.is_some() {
             let report = new.ended(NodeExit::not_started("its supervisor has a job already"), &self.meter);
             self.send(&FromSupervisor::Job(report));
@@ -428,7 +428,7 @@ impl Supervisor {
                 let is_bound_again = prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
                 return if is_bound_again { Next::Continue } else { self.exit_without_job() };
             }
-            Ok(()) => self.cgroup_limits.apply(&new, &self.seat.cgroup).and_then(|()| {
+            Ok(()) => self.cgroup_limits.apply(&new, &self.args.cgroup).and_then(|()| {
                 self.open_malleable(&mut new)?;
                 let started = start::start(&new.order, &self.folder, &mut self.accounts, &self.single);
                 let is_fault = |error: &start::StartError| {
@@ -453,7 +453,7 @@ impl Supervisor {
                     self.send(&FromSupervisor::Fault { reason: reason.clone() });
                 }
                 let exit = if is_fault { NodeExit::at_fault(&reason) } else { NodeExit::not_started(&reason) };
-                new.end(exit, Span::ZERO, &self.seat.cgroup);
+                new.end(exit, Span::ZERO, &self.args.cgroup);
             }
         }
         self.job = Some(new);
@@ -473,14 +473,14 @@ impl Supervisor {
         if !job.update(order, &files, &mut actions) {
             return;
         }
-        job.follow_cpus(&self.seat.cgroup);
-        let is_kept = self.cgroup_limits.update(job, &self.seat.cgroup);
+        job.follow_cpus(&self.args.cgroup);
+        let is_kept = self.cgroup_limits.update(job, &self.args.cgroup);
         job.set_enforced(is_kept);
         let entry = EntryRef {
             order: &job.order,
             boot: &self.boot,
-            cgroup: &self.seat.cgroup,
-            seat: &self.seat.name,
+            cgroup: &self.args.cgroup,
+            seat: &self.args.name,
             supervisor: nix::unistd::getpid().as_raw(),
         };
         if let Err(error) = self.folder.update(&entry) {
@@ -510,8 +510,8 @@ impl Supervisor {
         let entry = EntryRef {
             order,
             boot: &self.boot,
-            cgroup: &self.seat.cgroup,
-            seat: &self.seat.name,
+            cgroup: &self.args.cgroup,
+            seat: &self.args.name,
             supervisor: nix::unistd::getpid().as_raw(),
         };
         self.folder.claim(entry_dir, &entry)
@@ -522,7 +522,7 @@ impl Supervisor {
         let ending = if patience.is_zero() { Ending::Ordered } else { Ending::Leaving };
         self.with_pmi(|pmi, actions| pmi.end(ending, actions));
         if let Some(job) = &mut self.job {
-            job.end_after(patience, exit, grace, &self.seat.cgroup);
+            job.end_after(patience, exit, grace, &self.args.cgroup);
         }
     }
 
@@ -531,7 +531,7 @@ impl Supervisor {
     fn forget(&mut self, keep: bool) -> Next {
         let is_ended = self.job.as_ref().is_some_and(|job| matches!(job.phase, Phase::Ended { .. }));
         let Some(job) = self.job.take_if(|_| is_ended) else { return Next::Continue };
-        let is_fit = self.seat.cgroup.can_start_over() && !self.seat.cgroup.has_left_over(self.meter.peak_bytes());
+        let is_fit = self.args.cgroup.can_start_over() && !self.args.cgroup.has_left_over(self.meter.peak_bytes());
         let can_start_over = is_fit && self.agent.is_some() && !self.has_leftovers;
         let is_bound = can_start_over && prctl::set_pdeathsig(Signal::SIGKILL).is_ok();
         let can_go_on = is_bound
@@ -564,12 +564,12 @@ impl Supervisor {
         self.run_actions(actions);
         self.finish_execs();
         let Some(job) = &mut self.job else { return Next::Continue };
-        job.settle(tree_is_gone, &self.seat.cgroup);
+        job.settle(tree_is_gone, &self.args.cgroup);
         resize::run_hook(job, &self.single);
         self.has_leftovers |= !tree_is_gone && job.is_unkillable();
         let is_over = tree_is_gone || self.has_leftovers;
         let unkillable = if self.has_leftovers { job.unkillable_pids() } else { Vec::new() };
-        let report = if is_over { job.finish(&self.seat.cgroup, &self.meter) } else { None };
+        let report = if is_over { job.finish(&self.args.cgroup, &self.meter) } else { None };
         let dir = self.folder.dir();
         if let Some((report, written)) = report.map(|report| (report, job.output_manifest(dir))) {
             if !unkillable.is_empty() {
@@ -624,7 +624,7 @@ impl Supervisor {
             // The end of a task wakes the supervisor anyway.
             Phase::Running if job.waits_for_tasks() && now < job.deadline() => Next::Continue,
             Phase::Running | Phase::Ending(_) => {
-                job.on_time(now, &self.seat.cgroup);
+                job.on_time(now, &self.args.cgroup);
                 // A share without tasks, or one that stays for others, is not woken by the end of a child.
                 self.reap()
             }

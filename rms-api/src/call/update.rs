@@ -12,6 +12,57 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 
+/// The attributes that can be changed while a job waits and while it runs, by their names in `rms update`.
+pub const WHILE_RUNNING: [&str; 5] = ["time", "name", "account", "comment", "priority"];
+
+/// Those that can be changed only while it waits.
+pub const WHILE_WAITING: [&str; 41] = [
+    "nodes",
+    "shapes",
+    "tasks",
+    "cpus-per-task",
+    "tasks-per-node",
+    "clusters",
+    "constraint",
+    "nodelist",
+    "exclude",
+    "mem",
+    "mem-per-cpu",
+    "gpus",
+    "gpus-per-node",
+    "gres",
+    "licences",
+    "exclusive",
+    "contiguous",
+    "share",
+    "min-cpus-per-node",
+    "min-cpus-per-task",
+    "cores-per-package",
+    "spread",
+    "hint",
+    "hold",
+    "requeue",
+    "begin",
+    "chdir",
+    "output",
+    "error",
+    "input",
+    "export",
+    "profile",
+    "expand",
+    "compact",
+    "open",
+    "malleable",
+    "on-resize",
+    "workers",
+    "negotiable",
+    "speedup",
+    "on-node-loss",
+];
+
+/// What is said of the others while a job runs: the names of [`WHILE_RUNNING`].
+pub const ONLY_WHILE_RUNNING: &str = "its time, name, account, comment and priority can be changed while it runs";
+
 /// All changes are made or none. Absent attributes stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -295,41 +346,115 @@ impl fmt::Display for Resizing {
 /// Prints the changes for the audit: `time=+1h name=x`.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Matched by name, so that a new attribute is not left out of the audit.
+        let Changes {
+            labels,
+            wall,
+            shapes,
+            resizing,
+            resizing_changes,
+            survives_loss,
+            n_tasks,
+            cpus_per_task,
+            clusters,
+            features,
+            nodelist,
+            exclude,
+            memory,
+            resources,
+            priority,
+            hold,
+            requeue,
+            begin,
+            cwd,
+            input,
+            output,
+            error,
+            environment,
+        } = self;
+        let ResourceChanges {
+            memory_per_cpu,
+            devices,
+            devices_in_all,
+            licences,
+            tasks_per_node,
+            exclusive,
+            packing,
+            one_thread_a_core,
+            share,
+            min_cpus_per_node,
+            min_cpus_per_task,
+            cores_per_package,
+            contiguous,
+        } = resources;
         let list = |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>().join(",");
+        let numbers = |counts: &[u32]| counts.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let said = [
-            ("time", self.wall.map(|wall| wall.to_string())),
-            ("sizes", self.shapes.as_ref().map(|shapes| shapes.len().to_string())),
-            ("resizing", self.resizing.as_ref().map(Resizing::to_string)),
-            ("resizing-of", Some(self.resizing_changes.to_string()).filter(|changed| !changed.is_empty())),
-            ("survives-loss", self.survives_loss.map(|survives| survives.to_string())),
-            ("tasks", self.n_tasks.map(|n_tasks| n_tasks.to_string())),
-            ("cpus-per-task", self.cpus_per_task.map(|cpus| cpus.to_string())),
-            ("clusters", self.clusters.as_ref().map(|names| list(&mut names.iter()))),
-            ("constraint", self.features.as_ref().map(|names| list(&mut names.iter()))),
-            ("nodelist", self.nodelist.as_ref().map(hostlist::fold_sorted)),
-            ("exclude", self.exclude.as_ref().map(hostlist::fold_sorted)),
-            ("mem", self.memory.map(|memory| memory.to_string())),
-            ("mem-per-cpu", self.resources.memory_per_cpu.map(|memory| memory.to_string())),
-            ("gres", self.resources.devices.as_ref().map(Devices::to_string)),
-            ("gpus", self.resources.devices_in_all.as_ref().map(Devices::to_string)),
-            ("licences", self.resources.licences.as_ref().map(Devices::to_string)),
-            ("tasks-per-node", self.resources.tasks_per_node.map(|tasks| tasks.to_string())),
-            ("exclusive", self.resources.exclusive.map(|exclusive| exclusive.to_string())),
-            ("packing", self.resources.packing.map(|packing| packing.word().to_owned())),
-            ("one-thread-a-core", self.resources.one_thread_a_core.map(|one| one.to_string())),
-            ("contiguous", self.resources.contiguous.map(|contiguous| contiguous.to_string())),
-            ("priority", self.priority.map(|priority| priority.to_string())),
-            ("hold", self.hold.map(|hold| hold.to_string())),
-            ("requeue", self.requeue.map(|requeue| requeue.to_string())),
-            ("begin", self.begin.map(|begin| begin.as_millis().to_string())),
-            ("chdir", self.cwd.clone()),
-            ("input", self.input.clone()),
-            ("output", self.output.clone()),
-            ("error", self.error.clone()),
-            ("variables", self.environment.as_ref().map(|environment| environment.0.len().to_string())),
+            ("time", wall.map(|wall| wall.to_string())),
+            ("sizes", shapes.as_ref().map(|shapes| shapes.len().to_string())),
+            ("resizing", resizing.as_ref().map(Resizing::to_string)),
+            ("resizing-of", Some(resizing_changes.to_string()).filter(|changed| !changed.is_empty())),
+            ("survives-loss", survives_loss.map(|survives| survives.to_string())),
+            ("tasks", n_tasks.map(|n_tasks| n_tasks.to_string())),
+            ("cpus-per-task", cpus_per_task.map(|cpus| cpus.to_string())),
+            ("clusters", clusters.as_ref().map(|names| list(&mut names.iter()))),
+            ("constraint", features.as_ref().map(|names| list(&mut names.iter()))),
+            ("nodelist", nodelist.as_ref().map(hostlist::fold_sorted)),
+            ("exclude", exclude.as_ref().map(hostlist::fold_sorted)),
+            ("mem", memory.map(|memory| memory.to_string())),
+            ("mem-per-cpu", memory_per_cpu.map(|memory| memory.to_string())),
+            ("gres", devices.as_ref().map(Devices::to_string)),
+            ("gpus", devices_in_all.as_ref().map(Devices::to_string)),
+            ("licences", licences.as_ref().map(Devices::to_string)),
+            ("tasks-per-node", tasks_per_node.map(|tasks| tasks.to_string())),
+            ("exclusive", exclusive.map(|exclusive| exclusive.to_string())),
+            ("packing", packing.map(|packing| packing.word().to_owned())),
+            ("one-thread-a-core", one_thread_a_core.map(|one| one.to_string())),
+            ("contiguous", contiguous.map(|contiguous| contiguous.to_string())),
+            ("share", share.map(|share| share.to_string())),
+            ("min-cpus-per-node", min_cpus_per_node.map(|least| least.to_string())),
+            ("min-cpus-per-task", min_cpus_per_task.as_ref().map(|counts| numbers(counts))),
+            ("cores-per-package", cores_per_package.map(|least| least.to_string())),
+            ("priority", priority.map(|priority| priority.to_string())),
+            ("hold", hold.map(|hold| hold.to_string())),
+            ("requeue", requeue.map(|requeue| requeue.to_string())),
+            ("begin", begin.map(|begin| begin.as_millis().to_string())),
+            ("chdir", cwd.clone()),
+            ("input", input.clone()),
+            ("output", output.clone()),
+            ("error", error.clone()),
+            ("variables", environment.as_ref().map(|environment| environment.0.len().to_string())),
         ];
         let said = said.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
-        let labels = self.labels.iter().map(|(key, text)| format!("{key}={text}"));
+        let labels = labels.iter().map(|(key, text)| format!("{key}={text}"));
         f.write_str(&said.chain(labels).collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_changed_while_a_job_runs_is_said_so() {
+        let named = WHILE_RUNNING.iter().all(|name| ONLY_WHILE_RUNNING.contains(name));
+        assert!(named, "{WHILE_RUNNING:?}: {ONLY_WHILE_RUNNING}");
+        assert_eq!(ONLY_WHILE_RUNNING.matches(',').count() + 2, WHILE_RUNNING.len(), "it names no others");
+    }
+
+    #[test]
+    fn the_audit_names_all_resources_that_change() {
+        let resources = ResourceChanges {
+            share: Some(true),
+            min_cpus_per_node: Some(2),
+            min_cpus_per_task: Some(vec![4, 1]),
+            cores_per_package: Some(3),
+            contiguous: Some(false),
+            ..ResourceChanges::default()
+        };
+        let changes = Changes { resources, ..Changes::of_priority(-1) };
+        let expected = "contiguous=false share=true min-cpus-per-node=2 min-cpus-per-task=4,1 \
+                        cores-per-package=3 priority=-1";
+        assert_eq!(changes.to_string(), expected);
     }
 }

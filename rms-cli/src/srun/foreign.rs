@@ -47,6 +47,8 @@ const OPTIONS: &[SlurmOption<Meaning>] = &[
     value(Some('L'), "licenses", Idle(OF_JOB)),
     value(Some('M'), "clusters", Idle(OF_JOB)),
     flag(None, "contiguous", Idle(OF_JOB)),
+    flag(None, "spread-job", Idle(OF_JOB)),
+    value(None, "tmp", Idle(OF_JOB)),
     value(Some('W'), "wait", Idle("the step ends when its last task has ended; -K ends it with the first that fails")),
     perhaps(Some('I'), "immediate", Idle("the step begins at once, or with --exclusive when CPUs are free")),
     perhaps(None, "propagate", Idle("tasks have the limits of their job")),
@@ -157,11 +159,27 @@ fn is_given(matches: &ArgMatches, option: &SlurmOption<Meaning>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::sbatch;
     use crate::srun::command;
 
     #[test]
     fn every_option_is_one_that_steps_do_not_have() {
         // Names or letters that are taken twice are found by clap.
         command().debug_assert();
+    }
+
+    /// Scripts repeat the options of their job at its steps.
+    #[test]
+    fn every_option_of_a_job_that_is_read_from_scripts_is_known_to_steps() {
+        let command = command();
+        let has = |name: &str| {
+            let is_it = |arg: &clap::Arg| {
+                arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|all| all.contains(&name))
+            };
+            command.get_arguments().any(is_it)
+        };
+        let unknown: Vec<&str> = sbatch::of_jobs().filter(|name| !has(name)).collect();
+        // Slurm's srun does not have these either.
+        assert_eq!(unknown, ["tasks-per-node", "workdir", "cluster", "requeue", "no-requeue"]);
     }
 }

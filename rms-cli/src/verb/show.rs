@@ -53,15 +53,13 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let named = if args.jobs.is_empty() { Select::Last } else { select::parse(&args.jobs)? };
     let client = context.client().await?;
-    let select = if args.filter.is_given() {
-        let filter = args.filter.filter(&client).await?;
-        Select::Ids(client.queue_of(filter).await?.jobs.iter().map(|line| line.job).collect())
-    } else {
-        named
-    };
     let is_one = !args.filter.is_given()
-        && (matches!(&select, Select::Last) || matches!(&select, Select::Ids(ids) if ids.len() == 1));
-    let found = look_up::jobs(&client, select).await?;
+        && (matches!(&named, Select::Last) || matches!(&named, Select::Ids(ids) if ids.len() == 1));
+    let found = if args.filter.is_given() {
+        look_up::listed(&client, args.filter.filter(&client).await?).await?
+    } else {
+        look_up::jobs(&client, named).await?
+    };
     let clusters = context.cluster_names(&client).await?;
     let warnings = warnings(&client, &found).await;
     context.output.show(&ShowAnswer { found, clusters, warnings, with_script: args.script, is_one })?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rms_api::call::update::{Changes, Resizing, ResourceChanges, WallChange};
+use rms_api::call::update::{Changes, Resizing, ResourceChanges, WHILE_RUNNING, WHILE_WAITING, WallChange};
 use rms_model::time::parse_wall;
 use rms_model::{Environment, Labels, Packing, Time};
 
@@ -15,31 +15,14 @@ use crate::failure::{Exit, Failure};
 use crate::job_options::{JobOptions, NodeNames};
 use crate::look_up;
 use crate::malleable_options::OnNodeLoss;
+use crate::screen;
 use crate::select;
 use crate::size::NodeCount;
 use crate::stamp;
 use crate::submission;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Examples:
-  rms update 7 time=+1h name=x account=y   all changes, or none
-  rms update 7 nodes=4 tasks=16            while it waits
-  rms update 7 hold=no begin=now
-  rms update 7 malleable=2-8 on-resize=signal:USR1
-  rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
-While a job runs: time, name, account, comment, priority. While it waits also
-nodes, shapes, tasks, cpus-per-task, tasks-per-node, clusters, constraint,
-nodelist, exclude, mem, mem-per-cpu, gpus, gpus-per-node, gres, licences,
-exclusive, contiguous, share, min-cpus-per-node, min-cpus-per-task,
-cores-per-package, spread, hint, hold, requeue, begin, chdir, output, error,
-input, export, profile, expand, compact, open, malleable, on-resize, workers,
-negotiable, speedup and on-node-loss, as 'rms submit' takes them;
-'compact=yes' stands for a flag without a value. 'gpus=' and the like replace
-all GPUs, 'gres=none' all devices. 'clusters=', 'constraint=' and 'nodelist='
-allow any; 'malleable=' and 'profile=' end changes of its size while it runs;
-'export' replaces the whole environment. Keywords of scontrol (TimeLimit,
-JobName) are accepted.")]
+#[command(after_help = after_help())]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(value_name = "JOBS")]
@@ -48,6 +31,29 @@ pub struct Args {
     #[arg(required = true, value_name = "KEY=VALUE")]
     changes: Vec<String>,
 }
+
+fn after_help() -> String {
+    let waiting = WHILE_WAITING.join(", ");
+    let rules = format!(
+        "While a job runs: {}. While it waits also {waiting}, as 'rms submit' takes them; 'compact=yes' stands for a \
+         flag without a value. 'gpus=' and the like replace all GPUs, 'gres=none' all devices. 'clusters=', \
+         'constraint=' and 'nodelist=' allow any; 'malleable=' and 'profile=' end changes of its size while it runs; \
+         'export' replaces the whole environment. Keywords of scontrol (TimeLimit, JobName) are accepted.",
+        WHILE_RUNNING.join(", ")
+    );
+    format!("{EXAMPLES}{}", screen::fold(&rules, 0, HELP_COLUMNS))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  rms update 7 time=+1h name=x account=y   all changes, or none
+  rms update 7 nodes=4 tasks=16            while it waits
+  rms update 7 hold=no begin=now
+  rms update 7 malleable=2-8 on-resize=signal:USR1
+  rms update 7 profile=2x500s,8x1h export=ALL,LEVEL=2
+";
+
+const HELP_COLUMNS: usize = 78;
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let jobs = args.jobs.split_once('=').filter(|(key, _)| key.eq_ignore_ascii_case("jobid")).map(|(_, jobs)| jobs);
@@ -125,16 +131,9 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
             _ if Labels::default().set(key, String::new()) => {
                 changes.labels.insert(key.to_owned(), value.to_owned());
             }
-            _ if FLAGS.contains(&key) => flags.push(format!("--{key}={value}")),
+            _ if WHILE_RUNNING.contains(&key) || WHILE_WAITING.contains(&key) => flags.push(format!("--{key}={value}")),
             _ => {
-                let labels = Labels::default();
-                let labels = labels.all().map(|label| label.key).join(", ");
-                let known = [FLAGS.as_slice(), SWITCHES.as_slice()].concat().join(", ");
-                let known = format!(
-                    "time, hold, requeue, begin, exclusive, contiguous, share, min-cpus-per-node, min-cpus-per-task, \
-                     cores-per-package, \
-                     spread, {labels}, {known}"
-                );
+                let known = [WHILE_RUNNING.as_slice(), WHILE_WAITING.as_slice()].concat().join(", ");
                 return Err(fail(&format!("nothing of that name can be changed; there are {known}")));
             }
         }
@@ -224,38 +223,6 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
     Ok(())
 }
 
-/// The keys that are the flags of 'rms submit'.
-const FLAGS: [&str; 28] = [
-    "gpus",
-    "gpus-per-node",
-    "gres",
-    "hint",
-    "licences",
-    "mem-per-cpu",
-    "tasks-per-node",
-    "nodes",
-    "shapes",
-    "tasks",
-    "cpus-per-task",
-    "clusters",
-    "constraint",
-    "nodelist",
-    "exclude",
-    "mem",
-    "priority",
-    "chdir",
-    "output",
-    "error",
-    "input",
-    "export",
-    "profile",
-    "expand",
-    "malleable",
-    "on-resize",
-    "speedup",
-    "on-node-loss",
-];
-
 /// The keys of flags without a value.
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
@@ -295,6 +262,7 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args as _;
     use rms_api::call::update::{ResizingChanges, SizeRange};
     use rms_model::{Devices, Mebibytes, OnResize, Sizes, Span, Speedup};
 
@@ -364,6 +332,44 @@ mod tests {
             ["mem=1G mem-per-cpu=1G", "gpus=3 nodes=2", "gpus=1 gres=gpu:1", "spread=maybe", "hint=fast", "licences=a:"]
         {
             assert!(changes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// A new option of a job is an attribute that can be changed, or stands here.
+    #[test]
+    fn every_option_of_a_job_can_be_changed_or_cannot_on_purpose() {
+        // What 'spread=no' and 'requeue=no' say, and what a job keeps.
+        let fixed = [
+            "overcommit",
+            "rigid",
+            "amdahl",
+            "downey",
+            "table",
+            "time-on",
+            "malleable-threads",
+            "pack",
+            "sockets-per-node",
+            "tmp",
+            "min-speed",
+            "no-requeue",
+            "open-mode",
+            "slurm-env",
+            "allow-unset",
+        ];
+        let options = JobOptions::augment_args(clap::Command::new("job"));
+        let names = options.get_arguments().filter_map(clap::Arg::get_long);
+        let is_known = |name: &&str| WHILE_RUNNING.contains(name) || WHILE_WAITING.contains(name);
+        let unknown: Vec<&str> = names.filter(|name| !is_known(name)).collect();
+        assert_eq!(unknown, fixed);
+    }
+
+    #[test]
+    fn every_attribute_that_is_named_is_read() {
+        for key in [WHILE_RUNNING.as_slice(), WHILE_WAITING.as_slice()].concat() {
+            let without_value = changes(&format!("{key}="));
+            let why = without_value.err().map(|failure| format!("{failure:?}")).unwrap_or_default();
+            let is_unknown = why.contains("nothing of that name") || why.contains("unexpected argument");
+            assert!(!is_unknown, "{key}: {why}");
         }
     }
 

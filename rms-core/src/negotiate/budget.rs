@@ -9,7 +9,7 @@ use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 use super::Negotiations;
 use super::answer::Granted;
 use super::grow::time_of;
-use super::policy::{Account, Pricing, Reply, affordable};
+use super::policy::{Balance, Pricing, Reply, affordable};
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::negotiations::Negotiation;
@@ -85,10 +85,10 @@ impl Negotiations<'_> {
         let owner = self.context.state().jobs()[&job].spec.owner.0.as_str();
         let but = own.map(|(id, _)| (job, id));
         let longer = own.map_or(Span::ZERO, |(_, given)| given.longer);
-        let mut account = account(self.context.state(), now, owner, but);
-        account.reserved = account.reserved.saturating_add(self.cost_of_longer(now, job, own, longer));
+        let mut balance = balance(self.context.state(), now, owner, but);
+        balance.reserved = balance.reserved.saturating_add(self.cost_of_longer(now, job, own, longer));
         let Some(until) = self.end_if_longer(job, own.map(|(id, _)| id), longer) else { return 0 };
-        affordable(account.left(Some(budget)), price, time_held(item, now, until)).map_or(u64::MAX, u64::from)
+        affordable(balance.left(Some(budget)), price, time_held(item, now, until)).map_or(u64::MAX, u64::from)
     }
 
     /// Returns by how many of the asked milliseconds the user can pay to keep the priced nodes of the application
@@ -102,7 +102,7 @@ impl Negotiations<'_> {
     ) -> u64 {
         let Some(budget) = self.budget_of_owner(job) else { return asked };
         let owner = self.context.state().jobs()[&job].spec.owner.0.as_str();
-        let left = account(self.context.state(), now, owner, Some((job, id))).left(Some(budget)).unwrap_or(0);
+        let left = balance(self.context.state(), now, owner, Some((job, id))).left(Some(budget)).unwrap_or(0);
         let cost = |millis: u64| self.cost_of_longer(now, job, Some((id, given)), millis_span(millis));
         // A user who has spent too much may still have what costs no more than it does.
         let left = left.max(cost(0));
@@ -157,7 +157,7 @@ impl Negotiations<'_> {
         given.items = least;
         let owner = self.context.state().jobs()[&job].spec.owner.0.as_str();
         let id = negotiation.id();
-        let left = account(self.context.state(), now, owner, Some((job, id))).left(Some(budget))?;
+        let left = balance(self.context.state(), now, owner, Some((job, id))).left(Some(budget))?;
         let needed = self.cost_of_longer(now, job, Some((id, &given)), given.longer);
         (needed > left).then_some(BudgetShortage { needed, left })
     }
@@ -167,7 +167,7 @@ impl Negotiations<'_> {
 pub(crate) fn can_pay_longer(state: &State, now: Time, job: JobId, longer: Span) -> bool {
     let entry = &state.jobs()[&job];
     let owner = entry.spec.owner.0.as_str();
-    let left = account(state, now, owner, None).left(state.settings().budget_of(owner));
+    let left = balance(state, now, owner, None).left(state.settings().budget_of(owner));
     let more = due(entry, now, longer, None).saturating_sub(due(entry, now, Span::ZERO, None));
     left.is_none_or(|left| more <= left)
 }
@@ -184,25 +184,25 @@ pub(crate) fn budgets(state: &State, now: Time, who: &Identity) -> Vec<BudgetLin
         Role::Server | Role::Agent | Role::User | Role::Job => BTreeSet::from([who.name.as_str()]),
     };
     let line = |user: &str| {
-        let Account { spent, reserved } = account(state, now, user, None);
+        let Balance { spent, reserved } = balance(state, now, user, None);
         BudgetLine { user: user.to_owned(), budget: settings.budget_of(user), spent, reserved }
     };
     users.into_iter().map(line).collect()
 }
 
 /// Returns what a user has spent, and what may become due for nodes that are held or promised.
-pub(crate) fn account(state: &State, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Account {
-    let mut account = Account { spent: state.spent(user), reserved: 0 };
+pub(crate) fn balance(state: &State, now: Time, user: &str, but: Option<(JobId, NegotiationId)>) -> Balance {
+    let mut balance = Balance { spent: state.spent(user), reserved: 0 };
     for (job, entry) in state.negotiating() {
         if entry.spec.owner.0 != user {
             continue;
         }
         let Some(negotiations) = &entry.negotiations else { continue };
-        account.spent = account.spent.saturating_add(negotiations.spent(now));
+        balance.spent = balance.spent.saturating_add(negotiations.spent(now));
         let but = but.filter(|(own, _)| *own == job).map(|(_, id)| id);
-        account.reserved = account.reserved.saturating_add(due(entry, now, Span::ZERO, but));
+        balance.reserved = balance.reserved.saturating_add(due(entry, now, Span::ZERO, but));
     }
-    account
+    balance
 }
 
 /// Counts the proposals that the server has made.

@@ -28,7 +28,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use attach::MAX_MESSAGES;
 #[cfg(test)]
-pub(crate) use budget::account;
+pub(crate) use budget::balance;
 pub(crate) use budget::budgets;
 pub(crate) use budget::can_pay_longer;
 pub use hold::{HoldError, check};

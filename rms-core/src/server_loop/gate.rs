@@ -2,6 +2,7 @@
 //! full.
 
 use rms_api::Call;
+use rms_api::call::traits::Reserve;
 use rms_model::{Identity, Role, Span, Time};
 
 use super::message::Failing;
@@ -96,32 +97,12 @@ impl Gate {
     }
 }
 
-/// Returns whether a call may use the reserve. Admins need it to resolve the shortage. Other users may only make calls
-/// that their jobs and certificates bound: an unlimited number of small calls would use the reserve up.
+/// Returns whether a call may use the reserve.
 fn may_use_reserve(who: &Identity, call: &Call) -> bool {
-    match call {
-        Call::Submit(_) => false,
-        // A mask change writes only the audit entry of an admin.
-        Call::Query(_) | Call::SetMask { .. } | Call::Cancel { .. } | Call::Signal { .. } | Call::Renew { .. } => true,
-        Call::Hold { .. }
-        | Call::Release { .. }
-        | Call::Update { .. }
-        | Call::Set { .. }
-        | Call::Drain { .. }
-        | Call::Down { .. }
-        | Call::Resume { .. }
-        | Call::Remove { .. }
-        | Call::RemoveCluster { .. }
-        | Call::CreateToken(_)
-        | Call::RevokeToken { .. }
-        | Call::RevokeCertificate { .. }
-        | Call::Join { .. }
-        | Call::SetLink { .. }
-        | Call::Evolve { .. }
-        | Call::FreeNodes { .. }
-        | Call::ResizeDone { .. }
-        | Call::Negotiate { .. }
-        | Call::OrderNegotiation { .. } => who.role == Role::Admin,
+    match call.traits().reserve {
+        Reserve::Nobody => false,
+        Reserve::Admins => who.role == Role::Admin,
+        Reserve::Everybody => true,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists show what was requested, by a plan that all readers share.
 
-use rms_api::answer::{Answer, JobLine, JobState, NodeState, Reason};
+use rms_api::answer::{Answer, JobDetail, JobLine, JobState, NodeState, Reason};
 use rms_api::call::{Nodes, Select, Shape};
 use rms_api::filter::{JobFilter, NodeFilter, column};
 use rms_api::refusal::Refusal;
@@ -99,6 +99,32 @@ fn jobs_are_sorted_by_one_column_after_the_other() {
     assert_eq!(world.sorted(&["-priority", "name", "submit"]), [3, 1, 4, 2]);
     let sort = vec![column("wall").expect("a column")];
     assert_eq!(world.listed(JobFilter { sort, users: texts(["bob"]), limit: 1, ..JobFilter::default() }), [4]);
+}
+
+#[test]
+fn details_are_of_the_jobs_that_a_filter_selects_in_its_order() {
+    let mut world = four();
+    let mut details = |who: &str, filter| {
+        let who = Identity::new(Role::User, who).expect("a plain name");
+        match world.ask_as(who, Call::Query(Query::Details(filter))) {
+            Ok(Answer::Detail { jobs, .. }) => jobs,
+            other => panic!("no details: {other:?}"),
+        }
+    };
+    let all = JobFilter::default;
+    let ids = |jobs: &[JobDetail]| jobs.iter().map(|detail| detail.line.job.0).collect::<Vec<_>>();
+    assert_eq!(ids(&details("ann", all())), [1, 2, 3, 4]);
+    let sort = vec![column("-wall").expect("a column")];
+    assert_eq!(ids(&details("ann", JobFilter { sort, offset: 1, limit: 2, ..all() })), [3, 1]);
+    assert_eq!(ids(&details("ann", JobFilter { names: texts(["none"]), ..all() })), []);
+    // Jobs that have ended are not listed, and not refused.
+    let named = JobFilter { jobs: [99, 3, 2].map(JobId).to_vec(), ..all() };
+    let found = details("ann", named);
+    assert_eq!(ids(&found), [2, 3]);
+    let reason = |detail: &JobDetail| detail.line.reason.clone();
+    assert!(found.iter().all(|detail| matches!(reason(detail), Some(Reason::Blocked { by, .. }) if !by.is_empty())));
+    let elsewhere = Query::Details(JobFilter { clusters: texts(["x"]), ..all() });
+    assert!(matches!(world.refusal(elsewhere), Some(Refusal::NoSuchCluster { .. })));
 }
 
 /// Holds for every way to select the job.

@@ -68,7 +68,8 @@ impl FactLog {
         let (seal, _) = self.batch(Kind::Seal, 0, &[]);
         let mut ended = std::mem::replace(&mut self.segment, next);
         self.durable_end = self.segment.end();
-        ended.append(&seal).and_then(|()| ended.sync())?;
+        ended.append(&seal)?;
+        ended.sync()?;
         // Only the current segment needs a reserve.
         if let Err(error) = ended.trim_to_end() {
             tracing::warn!(path = %ended.path().display(), %error, "cannot free the unused space of a journal file");

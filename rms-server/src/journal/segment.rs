@@ -58,6 +58,12 @@ impl Mark {
     }
 }
 
+/// How far the disk has a segment. There is no mark without it: a mark must not be on the disk before what it marks.
+#[derive(Debug)]
+pub struct Synced {
+    end: u64,
+}
+
 /// Returns the path of the segment that begins with fact `first_seq`.
 pub fn path_of(dir: &Path, first_seq: u64) -> PathBuf {
     dir.join(format!("log.{first_seq}"))
@@ -129,8 +135,11 @@ impl Segment {
             file.write_all_at(&ZEROS[..n_left.min(ZEROS.len())], offset)?;
         }
         let mut segment = Segment { file, path: path.to_owned(), end, n_bytes, n_marks: 0 };
+        // The disk may have none of what a killed process has written. If it got the mark first, a write that was lost
+        // would be damage.
+        let synced = segment.sync()?;
         for _ in MARKS {
-            segment.mark(seq)?;
+            segment.mark(&synced, seq)?;
             segment.file.sync_all()?;
         }
         segment.keep_reserve();
@@ -183,12 +192,12 @@ impl Segment {
     }
 
     /// Waits until the disk has everything, under the segment's name: a file that somebody has deleted is made anew.
-    pub fn sync(&mut self) -> io::Result<()> {
+    pub fn sync(&mut self) -> io::Result<Synced> {
         self.file.sync_data()?;
         if self.file.metadata()?.nlink() == 0 {
             self.make_anew()?;
         }
-        Ok(())
+        Ok(Synced { end: self.end })
     }
 
     fn make_anew(&mut self) -> io::Result<()> {
@@ -205,10 +214,10 @@ impl Segment {
         Ok(())
     }
 
-    /// Marks everything up to the end as durable.
-    pub fn mark(&mut self, seq: u64) -> io::Result<()> {
+    /// Marks what was synced as durable; `seq` is its last fact.
+    pub fn mark(&mut self, synced: &Synced, seq: u64) -> io::Result<()> {
         self.n_marks += 1;
-        self.file.write_all_at(&Mark { seq, end: self.end }.encode(), MARKS[self.n_marks % MARKS.len()])
+        self.file.write_all_at(&Mark { seq, end: synced.end }.encode(), MARKS[self.n_marks % MARKS.len()])
     }
 }
 

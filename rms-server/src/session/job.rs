@@ -4,9 +4,7 @@ use rms_api::Refused;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_api::Call;
-use rms_api::call::{Query, Select};
-use rms_api::masks::MasksOf;
+use rms_api::call::traits::FromJob;
 use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link};
 
@@ -53,54 +51,19 @@ async fn ended(job: JobId, run: Run, shared: &Shared) {
 /// Checks that a process of a job may make this request.
 pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
     let Some((own, _)) = who.as_job() else { return Ok(()) };
-    let is_own = |select: &Select| match select {
-        Select::Ids(jobs) => jobs.as_slice() == [own],
-        Select::Last | Select::All | Select::User(_) => false,
-    };
     let is_allowed = match request {
+        ClientRequest::Call(call) => {
+            let traits = call.traits();
+            match traits.from_job {
+                FromJob::Never => false,
+                FromJob::AboutItself => traits.jobs.is_only(own),
+                FromJob::Always => true,
+            }
+        }
         ClientRequest::Negotiator => true,
-        ClientRequest::Call(Call::Negotiate { job, .. } | Call::ResizeDone { job, .. }) => *job == own,
-        // 000: the application announces its stages, and what it frees.
-        ClientRequest::Call(Call::Evolve { job, .. } | Call::FreeNodes { job, .. }) => *job == own,
-        ClientRequest::Call(Call::Query(Query::Job(select) | Query::Explain(select))) => is_own(select),
-        ClientRequest::Call(Call::Cancel { select } | Call::Signal { select, .. }) => is_own(select),
-        ClientRequest::Call(Call::Query(Query::Masks(MasksOf::Job(job))) | Call::SetMask { job, .. }) => *job == own,
-        // Without a job, it means all jobs that the caller has access to.
-        ClientRequest::Call(Call::Query(Query::Negotiations { job })) => job.is_none_or(|job| job == own),
-        // What every user may see, and what `rms show` and `rms queue` need.
-        ClientRequest::Call(Call::Query(Query::Queue(_) | Query::Nodes(_) | Query::Clusters | Query::Licences)) => true,
         ClientRequest::History(query) => query.jobs.as_slice() == [own],
         ClientRequest::Follow(order) => order.job == own && !order.input,
         ClientRequest::Watch(order) => order.jobs.as_slice() == [own],
-        ClientRequest::Call(Call::Query(
-            Query::View { .. }
-            | Query::Settings
-            | Query::Audit
-            | Query::Tokens
-            | Query::Certificates
-            | Query::Budgets
-            | Query::Masks(MasksOf::Node(_))
-            | Query::Status,
-        )) => false,
-        ClientRequest::Call(
-            Call::Submit(_)
-            | Call::Hold { .. }
-            | Call::Release { .. }
-            | Call::Update { .. }
-            | Call::Set { .. }
-            | Call::Drain { .. }
-            | Call::Down { .. }
-            | Call::Resume { .. }
-            | Call::Remove { .. }
-            | Call::CreateToken(_)
-            | Call::RevokeToken { .. }
-            | Call::Join { .. }
-            | Call::Renew { .. }
-            | Call::RevokeCertificate { .. }
-            | Call::RemoveCluster { .. }
-            | Call::SetLink { .. }
-            | Call::OrderNegotiation { .. },
-        ) => false,
         ClientRequest::Launcher | ClientRequest::Launchers | ClientRequest::Server => false,
     };
     if is_allowed {
@@ -114,6 +77,9 @@ pub fn check(who: &Identity, request: &ClientRequest) -> Result<(), Refused> {
 
 #[cfg(test)]
 mod tests {
+    use rms_api::call::Select;
+    use rms_api::filter::JobFilter;
+    use rms_api::{Call, Query};
     use rms_model::Role;
 
     use super::*;
@@ -131,6 +97,9 @@ mod tests {
         assert!(check(Call::Query(Query::Job(Select::Ids(vec![JobId(7)])))));
         assert!(!check(Call::Query(Query::Job(Select::Ids(vec![JobId(7), JobId(8)])))));
         assert!(!check(Call::Query(Query::Job(Select::All))));
+        let details = |jobs| Call::Query(Query::Details(JobFilter { jobs, ..JobFilter::default() }));
+        assert!(check(details(vec![JobId(7)])));
+        assert!(!check(details(Vec::new())) && !check(details(vec![JobId(7), JobId(8)])));
         assert!(!check(Call::Query(Query::Negotiations { job: Some(JobId(8)) })));
         assert!(check(Call::Query(Query::Queue(Default::default()))) && !check(Call::Query(Query::Audit)));
         assert!(check(Call::Query(Query::Licences)));

@@ -15,6 +15,7 @@ mod measure;
 mod negotiators;
 mod node;
 mod past;
+mod power;
 mod rights;
 mod samples;
 mod server;

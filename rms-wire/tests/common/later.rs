@@ -11,7 +11,7 @@ use rms_api::answer::{
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, Desired, JobReport, JobStatus, NodeReport};
-use rms_api::filter::{NodeFilter, RecordColumn, Way};
+use rms_api::filter::{JobColumn, JobFilter, NodeFilter, RecordColumn, Way};
 use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, ProcessMask, ProcessOf, SeenMasks};
 use rms_api::{Answer, Call, Query};
 use rms_model::job::Constraint;
@@ -88,6 +88,10 @@ pub fn calls() -> Vec<ClientRequest> {
     let lately = NodeFilter { since: Some(Time::from_secs(9)), ..NodeFilter::default() };
     calls.push(ClientRequest::Call(Call::Query(Query::Nodes(lately))));
     calls.push(ClientRequest::Call(Call::Query(Query::Licences)));
+    let sort = vec![(JobColumn::Priority, Way::Down)];
+    let names = vec!["cfd".to_owned()];
+    let named = JobFilter { names, sort, limit: 20, ..JobFilter::default() };
+    calls.push(ClientRequest::Call(Call::Query(Query::Details(named))));
     calls
 }
 

@@ -9,7 +9,7 @@ pub struct Policy {
     pub tools: &'static [(&'static str, &'static str, &'static str)],
     /// Crate, and why it stays out.
     pub banned: &'static [(&'static str, &'static str)],
-    /// Crate, least version, and the advisories that it mends.
+    /// Crate, least version, and the advisories that it fixes.
     pub floors: &'static [(&'static str, &'static str, &'static str)],
     /// Crates that are built in two incompatible versions.
     pub duplicates: &'static [(&'static str, &'static str)],

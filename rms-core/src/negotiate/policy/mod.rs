@@ -5,7 +5,7 @@
 //! the most above their minimum, only where that suffices for the waiting job, and give what is left over to the jobs
 //! with the fewest above it.
 
-mod account;
+mod balance;
 mod drain;
 mod limit;
 mod occasion;
@@ -13,7 +13,7 @@ mod offers;
 mod price;
 mod shrinks;
 
-pub use account::{Account, Exhausted, affordable};
+pub use balance::{Balance, Exhausted, affordable};
 pub use drain::nodes_to_leave;
 pub use limit::may_gain;
 pub use occasion::Occasion;

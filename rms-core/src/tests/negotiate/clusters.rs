@@ -375,7 +375,7 @@ fn each_cluster_has_its_price() {
     scene.app_acts(job, id, Action::Accept);
     assert_eq!(scene.held(job).len(), 5);
     let owner = scene.world.rms.state().jobs()[&job].spec.owner.0.clone();
-    let spent = |scene: &Scene| negotiate::account(scene.world.rms.state(), scene.world.now, &owner, None).spent;
+    let spent = |scene: &Scene| negotiate::balance(scene.world.rms.state(), scene.world.now, &owner, None).spent;
     scene.after(Span::from_mins(10));
     assert_eq!(spent(&scene), 1200, "two nodes of `d` for ten minutes");
     // A node of the other cluster that leaves is none of those.

@@ -34,11 +34,11 @@ impl Scene {
     }
 
     fn spent(&self, user: &str) -> u64 {
-        negotiate::account(self.world.rms.state(), self.world.now, user, None).spent
+        negotiate::balance(self.world.rms.state(), self.world.now, user, None).spent
     }
 
     fn reserved(&self, user: &str) -> u64 {
-        negotiate::account(self.world.rms.state(), self.world.now, user, None).reserved
+        negotiate::balance(self.world.rms.state(), self.world.now, user, None).reserved
     }
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// What a user has spent, and what is set aside for nodes that are held, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
+pub struct Balance {
     /// Charged so far.
     pub spent: u64,
     /// Set aside for negotiations and nodes that are not over.
@@ -22,7 +22,7 @@ pub struct Exhausted {
     pub left: u64,
 }
 
-impl Account {
+impl Balance {
     /// Returns what may still be spent; `None`: no limit.
     pub fn left(&self, budget: Option<u64>) -> Option<u64> {
         Some(budget?.saturating_sub(self.spent).saturating_sub(self.reserved))
@@ -71,30 +71,30 @@ mod tests {
 
     #[test]
     fn what_is_set_aside_and_not_used_comes_back() {
-        let mut account = Account::default();
-        account.reserve(Some(100), 60).expect("enough");
-        assert_eq!(account.reserve(Some(100), 41), Err(Exhausted { needed: 41, left: 40 }));
-        account.reserve(Some(100), 40).expect("just enough");
-        account.settle(60, 10);
-        assert_eq!(account, Account { spent: 10, reserved: 40 });
-        account.settle(40, 400);
-        assert_eq!(account, Account { spent: 50, reserved: 0 }, "never more than was set aside");
-        assert_eq!(account.left(Some(20)), Some(0), "the budget was lowered meanwhile");
-        assert_eq!(account.left(None), None);
+        let mut balance = Balance::default();
+        balance.reserve(Some(100), 60).expect("enough");
+        assert_eq!(balance.reserve(Some(100), 41), Err(Exhausted { needed: 41, left: 40 }));
+        balance.reserve(Some(100), 40).expect("just enough");
+        balance.settle(60, 10);
+        assert_eq!(balance, Balance { spent: 10, reserved: 40 });
+        balance.settle(40, 400);
+        assert_eq!(balance, Balance { spent: 50, reserved: 0 }, "never more than was set aside");
+        assert_eq!(balance.left(Some(20)), Some(0), "the budget was lowered meanwhile");
+        assert_eq!(balance.left(None), None);
     }
 
     #[test]
     fn whatever_happens_no_more_is_spent_than_the_budget_and_nothing_is_forgotten() {
         for_seeds("whatever_happens_no_more_is_spent", 500, |dice| {
             let budget = dice.roll() >> dice.number(0, 63);
-            let mut account = Account::default();
+            let mut balance = Balance::default();
             let mut open: Vec<u64> = Vec::new();
             let mut charged: u128 = 0;
             for _ in 0..40 {
                 if dice.chance(60) || open.is_empty() {
                     let price = Price(dice.roll() >> dice.number(0, 63));
                     let held = Span::from_millis((dice.roll() >> dice.number(1, 63)) as i64);
-                    let left = account.left(Some(budget)).expect("there is a budget");
+                    let left = balance.left(Some(budget)).expect("there is a budget");
                     let most = affordable(Some(left), price, held);
                     if let Some(most) = most {
                         assert!(price.cost(most, held) <= left, "{most} at {price:?} for {held}");
@@ -102,17 +102,17 @@ mod tests {
                         assert!(one_more.is_none_or(|cost| cost > left || left == u64::MAX), "{most} are not the most");
                     }
                     let needed = price.cost(dice.number(0, most.unwrap_or(7).min(100)), held);
-                    account.reserve(Some(budget), needed).expect("it is affordable");
+                    balance.reserve(Some(budget), needed).expect("it is affordable");
                     open.push(needed);
                 } else {
                     let idx = dice.number(0, open.len() as u32 - 1) as usize;
                     let reserved = open.swap_remove(idx);
                     let real = dice.roll() >> dice.number(0, 63);
-                    account.settle(reserved, real);
+                    balance.settle(reserved, real);
                     charged += u128::from(real.min(reserved));
                 }
                 let reserved: u128 = open.iter().copied().map(u128::from).sum();
-                assert_eq!((u128::from(account.spent), u128::from(account.reserved)), (charged, reserved));
+                assert_eq!((u128::from(balance.spent), u128::from(balance.reserved)), (charged, reserved));
                 assert!(charged + reserved <= u128::from(budget));
             }
         });
