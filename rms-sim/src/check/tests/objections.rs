@@ -444,6 +444,24 @@ fn jobs_that_never_said_that_they_share() {
 }
 
 #[test]
+fn a_start_that_is_later_than_it_was_promised() {
+    let mut world = world_of(1);
+    world.set("policy", "conservative");
+    world.submit(rigid(1, mins(10)).runs(mins(5)));
+    let waits = world.submit(rigid(1, hours(1)));
+    world.after(mins(6));
+    assert_eq!(retold(&world, |_| {}), Ok(()));
+    let starts_late = retold(&world, |fact| {
+        if let Fact::JobStarted { job, at, .. } = fact
+            && *job == waits
+        {
+            *at = *at + hours(1);
+        }
+    });
+    objects(Rule::Starts, starts_late);
+}
+
+#[test]
 fn a_gap_between_nodes_that_were_to_follow_one_another() {
     let mut world = world_of(3);
     let mut job = rigid(2, hours(1));
@@ -492,6 +510,7 @@ fn every_rule_has_its_story() {
             Rule::Durable => what_was_told_and_is_not_in_the_journal,
             Rule::Views => a_launcher_that_sees_what_is_not_there,
             Rule::Stages => a_stage_that_is_not_as_it_was_promised,
+            Rule::Starts => a_start_that_is_later_than_it_was_promised,
             Rule::Agreement => ends_that_do_not_say_the_same,
             Rule::Holds => an_offer_for_which_nothing_is_held,
             Rule::Timely => a_negotiation_that_nobody_ends,
