@@ -205,7 +205,7 @@ fn freeze(deployment: &Deployment, name: &str, signal: Signal) {
 fn a_job_that_has_returned_to_a_node_lives_on_when_the_agent_there_is_killed() {
     let mut deployment = deployment(2, "never");
     let job = deployment.submit(&["-N", "1", "--negotiable", "-t", "10m", "--wrap", "sleep 600"]);
-    deployment.wait_for_state(job, "running");
+    deployment.wait_for_state(job, "started");
     let id = job.to_string();
     for (how, nodes) in [("--grow", &["a1", "a2"][..]), ("--shrink", &["a1"]), ("--grow", &["a1", "a2"])] {
         deployment.rms(&["negotiate", &id, how, "1"]).ok();

@@ -49,6 +49,7 @@ const OPTIONS: &[SlurmOption<Meaning>] = &[
     flag(None, "contiguous", Idle(OF_JOB)),
     flag(None, "spread-job", Idle(OF_JOB)),
     value(None, "tmp", Idle(OF_JOB)),
+    value(None, "mincpus", Idle(OF_JOB)),
     value(Some('W'), "wait", Idle("the step ends when its last task has ended; -K ends it with the first that fails")),
     perhaps(Some('I'), "immediate", Idle("the step begins at once, or with --exclusive when CPUs are free")),
     perhaps(None, "propagate", Idle("tasks have the limits of their job")),

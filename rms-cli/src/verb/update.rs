@@ -348,6 +348,7 @@ mod tests {
             "time-on",
             "malleable-threads",
             "pack",
+            "mincpus",
             "sockets-per-node",
             "tmp",
             "min-speed",
