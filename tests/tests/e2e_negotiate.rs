@@ -213,7 +213,6 @@ fn a_job_that_has_returned_to_a_node_lives_on_when_the_agent_there_is_killed() {
     }
     deployment.kill_agent("a2");
     deployment.restart_agent("a2");
-    deployment.wait_for_nodes();
     deployment.rms(&["negotiate", &id, "--shrink", "1"]).ok();
     wait_until("its node", SOON, || (held(&deployment, job) == ["a1"]).then_some(()));
     // What the agent has found is reported before another job has run there.
