@@ -7,16 +7,14 @@ use thiserror::Error;
 
 use crate::dice::Dice;
 
-/// How probably a batch that was not synced survives a loss of power, in percent.
-const SURVIVES: u32 = 70;
-
 #[derive(Debug)]
 pub(crate) struct ModelJournal {
     settings: Settings,
     facts: Vec<Fact>,
     /// How many of them survive a loss of power.
     n_synced: usize,
-    /// The ends of the batches that were written since, each of which may survive a loss of power or not.
+    /// The ends of the batches that were written since, each of which may survive a loss of power together with all
+    /// before it.
     ends: Vec<usize>,
     /// The facts whose last write failed; they may be on the disk nevertheless.
     torn: Vec<Fact>,
@@ -81,17 +79,10 @@ impl ModelJournal {
         }
     }
 
-    /// Simulates a loss of power on a disk that lies about order: any of the batches that were not synced are lost.
+    /// Simulates a loss of power: of what was written and not synced, some of the last batches are lost.
     pub(crate) fn lose_power(&mut self, dice: &mut Dice) {
-        let survives: Vec<bool> = self.ends.iter().map(|_| dice.chance(SURVIVES)).collect();
-        self.recover(&survives);
-    }
-
-    /// Keeps what a restart finds if these of the batches that were not synced survive. In the real journal each batch
-    /// holds the digest of the one before: the first gap ends it, whatever follows.
-    fn recover(&mut self, survives: &[bool]) {
-        let intact = self.ends.iter().zip(survives).take_while(|(_, survives)| **survives);
-        let n_left = intact.last().map_or(self.n_synced, |(end, _)| *end);
+        let ends: Vec<usize> = std::iter::once(self.n_synced).chain(self.ends.iter().copied()).collect();
+        let n_left = *dice.pick(&ends).expect("there is what is synced");
         if n_left < self.facts.len() {
             self.torn.clear();
         }
@@ -100,8 +91,6 @@ impl ModelJournal {
         for fact in &self.facts {
             self.shadow.follow(fact).expect("what is left fits as it did");
         }
-        // A restart waits for the disk before it goes on.
-        self.synced_all();
     }
 
     /// Makes the contents what a restart finds; `finds_torn` says whether facts whose write failed are on the disk
@@ -162,34 +151,5 @@ impl Journal for ModelJournal {
         }
         self.keep(facts);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn batch(depth: u32) -> Vec<Fact> {
-        vec![Fact::DepthChosen { depth }]
-    }
-
-    #[test]
-    fn a_loss_of_power_keeps_what_was_synced_and_nothing_behind_a_gap() {
-        let check = |survives: &[bool], expected: u32| {
-            let mut journal = ModelJournal::new(Settings::default());
-            journal.append(&batch(1)).expect("the disk is fine");
-            (2..=4).for_each(|depth| journal.note(&batch(depth)).expect("the disk is fine"));
-            journal.recover(survives);
-            let expected: Vec<Fact> = (1..=expected).flat_map(batch).collect();
-            assert_eq!(journal.facts(), expected, "{survives:?}");
-            // The next loss finds no batches of the time before.
-            journal.note(&batch(9)).expect("the disk is fine");
-            journal.recover(&[true]);
-            assert_eq!(journal.facts().len(), expected.len() + 1, "{survives:?}");
-        };
-        check(&[true, true, true], 4);
-        check(&[true, false, true], 2);
-        check(&[false, true, true], 1);
-        check(&[false, false, false], 1);
     }
 }
