@@ -85,11 +85,12 @@ fn is_excuse(fact: &Fact) -> bool {
     )
 }
 
-/// Returns whether a job has its nodes for longer than was planned, or a launcher or an agent is away that would have to be
+/// Returns whether a job has its nodes for longer than was planned, or may have, or a launcher or an agent is away that would have to be
 /// told of a start.
 fn somebody_is_late(state: &State, now: Time) -> bool {
     let is_late = |entry: &Job| match entry.started() {
-        Some(started) => started.until() <= now,
+        // Nodes that it frees may be cleared later than was planned.
+        Some(started) => started.until() <= now || started.evolved.is_some() || entry.negotiations.is_some(),
         None => entry.launcher.as_ref().is_some_and(|launcher| matches!(launcher.link, LauncherLink::Away { .. })),
     };
     state.jobs().values().any(is_late) || state.nodes().values().any(|node| !node.is_connected())
