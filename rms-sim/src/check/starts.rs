@@ -85,8 +85,8 @@ fn is_excuse(fact: &Fact) -> bool {
     )
 }
 
-/// Returns whether a job has its nodes for longer than was planned, or may have, or a launcher or an agent is away that would have to be
-/// told of a start.
+/// Returns whether a job has its nodes for longer than was planned, or may have, or a launcher or an agent is away that
+/// would have to be told of a start.
 fn somebody_is_late(state: &State, now: Time) -> bool {
     let is_late = |entry: &Job| match entry.started() {
         // Nodes that it frees may be cleared later than was planned.
