@@ -1,5 +1,6 @@
 //! Under the conservative policy a job starts when that was promised, or earlier, unless something has happened since
-//! then that no plan knew: a node was lost, a job overstays, an admin gave an order, a negotiation changed what is held.
+//! then that no plan knew: a node was lost, a job overstays, an admin gave an order, a negotiation changed what is
+//! held.
 
 use std::collections::BTreeMap;
 
