@@ -56,7 +56,7 @@ impl Negotiations<'_> {
             return Err(Reason::Stopping);
         }
         let is_deaf = !more.is_zero() && state.out_of_reach(started).is_some();
-        if is_deaf { Err(Reason::NoResources) } else { Ok(()) }
+        if is_deaf { Err(Reason::Lost) } else { Ok(()) }
     }
 
     pub(super) fn is_overdue(&self, now: Time, job: JobId) -> bool {

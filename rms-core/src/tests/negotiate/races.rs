@@ -1,6 +1,6 @@
 //! Concurrent events: crossing offers, nodes that are lost on the way, ends in the middle.
 
-use negotiation::{Action, Direction, Ending, NegotiationId, Phase, Reason, Side};
+use negotiation::{Action, Direction, Ending, Item, NegotiationId, Phase, Quantity, Reason, Resource, Side};
 use rms_api::Call;
 use rms_api::call::Select;
 use rms_api::desired::NodeExit;
@@ -110,6 +110,23 @@ fn what_cannot_be_kept_is_taken_back() {
     scene.after(Span::from_secs(61));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Withdrawn));
     assert_eq!(scene.n_free(), 1);
+}
+
+/// Its supervisors would end it at the old time: there are nodes enough, but one cannot be told.
+#[test]
+fn more_time_fails_as_lost_while_an_agent_is_away() {
+    let (mut scene, job) = attached(2, 2);
+    scene.set("max_wall", "90m");
+    let hours = hour().as_millis() as u64;
+    let mut more = Item::up_to(Resource::Time, hours, hours);
+    more.terms.least = Quantity(1);
+    let id = scene.app_opens(job, Direction::Grow, more);
+    assert_eq!(scene.app_phase(job, id), Phase::Countered(Side::Rms), "half an hour is possible");
+    scene.event(Event::AgentGone { name: "n2".to_owned() });
+    scene.app_acts(job, id, Action::Accept);
+    let ended = scene.app(job).dialogues.get(id).map(|dialogue| (dialogue.phase(), dialogue.reason()));
+    assert_eq!(ended, Some((Phase::Ended(Ending::Failed), Some(Reason::Lost))));
+    assert!(scene.is_started(job), "it has the time that it had");
 }
 
 #[test]
