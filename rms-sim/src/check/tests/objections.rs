@@ -455,7 +455,7 @@ fn a_start_that_is_later_than_it_was_promised() {
         if let Fact::JobStarted { job, at, .. } = fact
             && *job == waits
         {
-            *at = *at + hours(1);
+            *at += hours(1);
         }
     });
     objects(Rule::Starts, starts_late);
