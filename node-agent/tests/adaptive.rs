@@ -51,12 +51,12 @@ async fn check(program: &str, rigid: &str, size: &str) {
 }
 
 #[tokio::test]
-async fn bodies_move_as_ever_while_their_ranks_come_and_go() {
+async fn long_bodies_move_as_ever_while_their_ranks_come_and_go() {
     check("nbody_malleable", "nbody", "61 30").await;
 }
 
 #[tokio::test]
-async fn heat_spreads_as_ever_while_rows_move_from_rank_to_rank() {
+async fn long_heat_spreads_as_ever_while_rows_move_from_rank_to_rank() {
     check("jacobi", "jacobi", "50 60").await;
 }
 

@@ -82,7 +82,7 @@ async fn without_a_memory_cgroup_nothing_is_limited_and_nothing_fails() {
 }
 
 #[tokio::test]
-async fn output_beyond_the_quota_of_the_spool_ends_its_job() {
+async fn long_output_beyond_the_quota_of_the_spool_ends_its_job() {
     let mut world = World::new(CgroupMode::Auto).await;
     world.kill_agent().await;
     world.spool_quota = Some(1 << 20);

@@ -52,7 +52,7 @@ async fn a_rank_spawns_another_on_a_node_that_it_names() {
 }
 
 #[tokio::test]
-async fn worlds_grow_and_shrink_twenty_times() {
+async fn long_worlds_grow_and_shrink_twenty_times() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "20 2 n1,n2")).await;
@@ -197,6 +197,7 @@ spawn() {
 init
 spawn joined
 spawn again
+echo "spawned twice"
 spawn freed
 ask cmd=barrier_in
 ask cmd=finalize
@@ -218,6 +219,7 @@ async fn a_node_whose_ranks_have_left_is_taken_away_without_a_sound() {
     cluster.start("n2").await;
     std::fs::write(cluster.path().join("again"), "").expect("a file");
     cluster.says("rms-1.out", "child at n2 spawned 1 task 2").await;
+    cluster.says("rms-1.out", "spawned twice").await;
     assert_eq!(cluster.free(1, "n2").await, NodeExit::Ordered);
     std::fs::write(cluster.path().join("freed"), "").expect("a file");
     assert_eq!(cluster.agent("n1").ended(1).await.0, OK, "{}", cluster.read("rms-1.out"));
@@ -228,7 +230,7 @@ async fn a_node_whose_ranks_have_left_is_taken_away_without_a_sound() {
 }
 
 #[tokio::test]
-async fn spawns_go_on_while_agents_are_killed_and_come_back() {
+async fn long_spawns_go_on_while_agents_are_killed_and_come_back() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&spawn, "40 2 n1,n2 linger=10")).await;

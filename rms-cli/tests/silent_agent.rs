@@ -91,7 +91,7 @@ fn check(step: Step, code: i32) {
 }
 
 #[test]
-fn a_signal_ends_a_step_that_has_not_begun() {
+fn long_a_signal_ends_a_step_that_has_not_begun() {
     for n_bytes in [0, 1 << 20] {
         for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
             let step = Step::call(n_bytes);
@@ -102,7 +102,7 @@ fn a_signal_ends_a_step_that_has_not_begun() {
 }
 
 #[test]
-fn a_signal_ends_the_command_of_a_step_that_runs() {
+fn long_a_signal_ends_the_command_of_a_step_that_runs() {
     let step = Step::begin();
     step.signal(Signal::SIGTERM);
     check(step, 143);
@@ -124,7 +124,7 @@ fn a_second_signal_ends_the_command_at_once() {
 }
 
 #[test]
-fn a_step_that_takes_its_time_to_end_is_waited_for_while_the_agent_answers() {
+fn long_a_step_that_takes_its_time_to_end_is_waited_for_while_the_agent_answers() {
     let mut step = Step::begin();
     step.signal(Signal::SIGTERM);
     step.hears_end();

@@ -334,7 +334,7 @@ fn tune(trace: &str, nodes: &str, rest: &[&str]) -> Output {
 }
 
 #[test]
-fn a_sweep_over_a_trace_recommends() {
+fn long_a_sweep_over_a_trace_recommends() {
     let sweep = ["--fair-start", "0s,10s", "--timer", "0s", "--json"];
     let output = tune(TRACE, "1152", &sweep);
     let tuned: Value = serde_json::from_slice(&output.stdout).expect("one value");
@@ -351,7 +351,7 @@ fn a_sweep_over_a_trace_recommends() {
 }
 
 #[test]
-fn a_sweep_says_whether_what_differs_is_more_than_chance() {
+fn long_a_sweep_says_whether_what_differs_is_more_than_chance() {
     // On far more nodes than the jobs need, no job waits for another.
     let idle =
         String::from_utf8(tune(TRACE, "2000", &["--fair-start", "0s,10s", "--timer", "0s"]).stdout).expect("text");
@@ -451,7 +451,7 @@ fn jobs_are_drawn_from_the_model_of_lublin() {
 }
 
 #[test]
-fn workload_5_stands_beside_the_real_run_of_the_paper() {
+fn long_workload_5_stands_beside_the_real_run_of_the_paper() {
     let output = rms(&["sim", "sd", "--cirne", "w5", "--wall-unit", "60s", "--cut-offs", "10", "--paper", "w5"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("Cirne's model, seed 4, 2000 jobs\n"), "{text}");

@@ -143,7 +143,7 @@ async fn a_peer_that_does_not_read_loses_its_link() {
 }
 
 #[tokio::test]
-async fn stalled_channels_do_not_block_the_others() {
+async fn long_stalled_channels_do_not_block_the_others() {
     let deployment = Deployment::new("d1");
     let server = deployment.server();
     let user = deployment.dialler(Role::User, "alice");

@@ -39,7 +39,7 @@ fn long() -> ClientRequest {
 }
 
 #[tokio::test]
-async fn half_a_frame_is_waited_for_and_then_its_channel_is_given_up() {
+async fn long_half_a_frame_is_waited_for_and_then_its_channel_is_given_up() {
     let (_server, link, connection) = linked().await;
     // Stalls in the header, in a short payload, and in one that is long enough to be counted.
     let short = encode(&ClientRequest::Watch(Watch { jobs: vec![JobId(1)] })).expect("small");
@@ -78,7 +78,7 @@ async fn a_channel_on_which_nothing_begins_is_left_alone() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_loses_the_channel_but_input_waits_for_ever() {
+async fn long_who_does_not_read_loses_the_channel_but_input_waits_for_ever() {
     let (_server, link, connection) = linked().await;
     let mut unread = link.open().await.expect("the link is up");
     let sending = async {

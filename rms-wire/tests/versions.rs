@@ -72,7 +72,7 @@ fn at<'a>(whole: &'a mut Value, way: &[usize]) -> (&'a mut Value, bool) {
 }
 
 #[test]
-fn fields_that_a_newer_peer_adds_are_skipped() {
+fn long_fields_that_a_newer_peer_adds_are_skipped() {
     let mut n_tried = 0;
     let later = Value::from("added_later");
     let nested =
@@ -97,7 +97,7 @@ fn fields_that_a_newer_peer_adds_are_skipped() {
 }
 
 #[test]
-fn fields_come_in_any_order() {
+fn long_fields_come_in_any_order() {
     for sample in named() {
         for_each_struct(
             &value(&sample),

@@ -42,7 +42,7 @@ fn for_each_case(schema: Schema, mut check: impl FnMut(&str) -> Result<(), Strin
 }
 
 #[test]
-fn the_pass_of_001_figure_5() {
+fn long_the_pass_of_001_figure_5() {
     for_each_case(Schema::RmsPass, rms_pass::check);
 }
 
@@ -74,7 +74,7 @@ fn the_launchers_of_001_appendix_a() {
 }
 
 #[test]
-fn whole_runs_of_the_systems_of_001() {
+fn long_whole_runs_of_the_systems_of_001() {
     for_each_case(Schema::NdrmsSim, ndrms_sim::check);
 }
 
@@ -89,6 +89,6 @@ fn where_slices_of_nodes_fit() {
 }
 
 #[test]
-fn whole_runs_of_the_malleable_backfill_of_004() {
+fn long_whole_runs_of_the_malleable_backfill_of_004() {
     for_each_case(Schema::SdSim, sd_sim::check);
 }

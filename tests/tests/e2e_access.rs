@@ -28,7 +28,7 @@ fn error(output: &Output) -> String {
 }
 
 #[test]
-fn a_token_holds_once_for_its_time_and_until_it_is_revoked() {
+fn long_a_token_holds_once_for_its_time_and_until_it_is_revoked() {
     let deployment = Deployment::builder().start();
     let used = token(&deployment, &["--role", "user", "--name", "ada"]);
     let expired = token(&deployment, &["--role", "user", "--name", "ada", "--ttl", "1s"]);
@@ -100,7 +100,7 @@ fn a_token_that_was_changed_on_its_way_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_token_for_one_node_does_not_make_another() {
+fn long_a_token_for_one_node_does_not_make_another() {
     let deployment = Deployment::builder().start();
     let named = token(&deployment, &["--role", "agent", "--name", "a1", "--cluster", "a"]);
     let agent = |name: &str, token: &str| {
@@ -144,7 +144,7 @@ fn revoking_a_users_certificate_ends_what_he_is_doing() {
 }
 
 #[test]
-fn revoking_an_agents_certificate_takes_the_node_away_and_its_jobs_live() {
+fn long_revoking_an_agents_certificate_takes_the_node_away_and_its_jobs_live() {
     let mut deployment = Deployment::of_nodes(1);
     let job = deployment.submit(&["--wrap", "sleep 4; exit 3"]);
     deployment.wait_for_state(job, "started");

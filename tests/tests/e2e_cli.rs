@@ -136,7 +136,7 @@ fn a_reader_that_goes_away_is_no_reason_to_complain() {
 }
 
 #[test]
-fn a_server_that_is_away_is_named_soon() {
+fn long_a_server_that_is_away_is_named_soon() {
     let mut deployment = Deployment::builder().start();
     let address = deployment.address().to_string();
     deployment.kill_server();

@@ -113,7 +113,7 @@ fn every_thread_of_a_job_is_on_the_cores_that_it_negotiated() {
 }
 
 #[test]
-fn cores_wait_for_an_agent_that_is_away_and_for_a_server_that_is_started_again() {
+fn long_cores_wait_for_an_agent_that_is_away_and_for_a_server_that_is_started_again() {
     let mut deployment = deployment();
     let (job, pids) = submit_restless(&deployment);
     let (all, one) = all_and_one();

@@ -17,7 +17,7 @@ fn run_server(deployment: &Deployment) -> Output {
 }
 
 #[test]
-fn a_full_disk_is_said_and_what_was_promised_is_kept() {
+fn long_a_full_disk_is_said_and_what_was_promised_is_kept() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
     let mut deployment = Deployment::builder().cluster("a", 1).server_dir(&disk.path().join("server")).start();
     let running = deployment.submit(&["--wrap", "sleep 5; exit 9"]);
@@ -199,7 +199,7 @@ fn a_job_that_ends_on_a_full_node_without_an_agent_keeps_its_result() {
 }
 
 #[test]
-fn a_node_with_a_read_only_spool_stays_drained_until_it_can_be_written() {
+fn long_a_node_with_a_read_only_spool_stays_drained_until_it_can_be_written() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
     let deployment = Deployment::with_node_on(&disk);
     let state = || deployment.rms(&["nodes", "--json"]).ok().json()["nodes"][0].clone();

@@ -214,7 +214,7 @@ fn with_control_groups_of_version_2_a_program_in_the_kernel_closes_the_devices_o
 }
 
 #[test]
-fn a_device_that_vanishes_drains_its_node_and_harms_nobody() {
+fn long_a_device_that_vanishes_drains_its_node_and_harms_nobody() {
     let mut deployment = deployment(&["--topology", "core:8"]);
     let Some(files) = device_files(deployment.path()) else { return };
     let [one, two, _] = files.each_ref().map(|file| file.display().to_string());

@@ -31,7 +31,7 @@ fn watcher(deployment: &Deployment, profile: &str, at_each: &str) -> String {
 }
 
 #[test]
-fn a_script_grows_and_shrinks_while_its_server_is_killed() {
+fn long_a_script_grows_and_shrinks_while_its_server_is_killed() {
     let mut deployment = Deployment::builder().cluster("a", 4).start();
     let log_file = deployment.path().join("log");
     let at_each = format!(
@@ -61,7 +61,7 @@ fn a_script_grows_and_shrinks_while_its_server_is_killed() {
 }
 
 #[test]
-fn tasks_grow_with_numbers_of_their_own_though_an_agent_is_killed() {
+fn long_tasks_grow_with_numbers_of_their_own_though_an_agent_is_killed() {
     let mut deployment = Deployment::builder().cluster("a", 2).start();
     let dir = deployment.path().display().to_string();
     let program = format!("echo task $RMS_TASK_ID on $RMS_NODE_NAME >> {dir}/log; sleep 300");
@@ -82,7 +82,7 @@ fn tasks_grow_with_numbers_of_their_own_though_an_agent_is_killed() {
 }
 
 #[test]
-fn what_does_not_leave_a_freed_node_is_killed_and_counted() {
+fn long_what_does_not_leave_a_freed_node_is_killed_and_counted() {
     let deployment =
         Deployment::builder().cluster("a", 4).config("[settings]\nkill_grace = \"1s\"\nrelease_grace = \"5s\"").start();
     let at_each = "[ $generation = 1 ] && for node in a2 a3; do $OMPI_MCA_plm_rsh_agent $node \"trap '' TERM; sleep 1000\" & done";
@@ -111,7 +111,7 @@ fn what_does_not_leave_a_freed_node_is_killed_and_counted() {
 
 /// 000: the application tells its stages, with the credentials that its node has placed and no others.
 #[test]
-fn a_job_with_a_profile_announces_its_stages_and_frees_its_nodes_by_itself() {
+fn long_a_job_with_a_profile_announces_its_stages_and_frees_its_nodes_by_itself() {
     let deployment = Deployment::builder().cluster("a", 3).start();
     let rms = deployment.rms_program().display();
     let text = format!(

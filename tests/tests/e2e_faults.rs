@@ -24,7 +24,7 @@ fn runs(deployment: &Deployment, name: &str) -> String {
 }
 
 #[test]
-fn a_killed_server_loses_no_job_and_starts_none_twice() {
+fn long_a_killed_server_loses_no_job_and_starts_none_twice() {
     let mut deployment = Deployment::of_nodes(2);
     let long = deployment.submit(&["--wrap", &witness(&deployment, "long", 4.0)]);
     let short = deployment.submit(&["--wrap", &format!("{}; exit 5", witness(&deployment, "short", 1.0))]);
@@ -151,7 +151,7 @@ fn a_restarted_agent_takes_its_jobs_over() {
 }
 
 #[test]
-fn a_job_on_several_nodes_ends_though_the_agent_of_any_of_them_was_restarted() {
+fn long_a_job_on_several_nodes_ends_though_the_agent_of_any_of_them_was_restarted() {
     let mut deployment = Deployment::of_nodes(3);
     for node in ["a1", "a2", "a3"] {
         let name = format!("of-{node}");
@@ -167,7 +167,7 @@ fn a_job_on_several_nodes_ends_though_the_agent_of_any_of_them_was_restarted() {
 }
 
 #[test]
-fn a_lost_node_ends_its_jobs_and_is_fenced_when_it_comes_back() {
+fn long_a_lost_node_ends_its_jobs_and_is_fenced_when_it_comes_back() {
     let mut deployment = Deployment::builder()
         .cluster("a", 2)
         .config("[settings]\nnode_lost_after = \"1s\"\nlost_policy = \"requeue\"")

@@ -45,7 +45,7 @@ fn end_of(deployment: &Deployment, job: u64) -> String {
 }
 
 #[test]
-fn a_c_program_takes_what_is_idle_and_gives_it_back_at_its_breakpoint() {
+fn long_a_c_program_takes_what_is_idle_and_gives_it_back_at_its_breakpoint() {
     let deployment = deployment(3, "equal_share");
     let Some(program) = compile(&deployment, Language::C, "examples/steps.c", Linkage::Shared) else { return };
     let dir = deployment.path().display();
@@ -66,7 +66,7 @@ fn a_c_program_takes_what_is_idle_and_gives_it_back_at_its_breakpoint() {
 }
 
 #[test]
-fn a_c_program_asks_for_nodes_and_time_by_poll_and_by_callback() {
+fn long_a_c_program_asks_for_nodes_and_time_by_poll_and_by_callback() {
     let deployment = deployment(3, "never");
     let Some(program) = compile(&deployment, Language::C, "tests/programs/evolve.c", Linkage::Static) else { return };
     let job = submit(&deployment, "1-3", &program.display().to_string());

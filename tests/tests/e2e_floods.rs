@@ -65,7 +65,7 @@ fn a_flood_of_joins_is_slowed_down_and_then_over() {
 
 /// One byte a second is not a hello.
 #[test]
-fn a_hello_that_trickles_in_is_given_up() {
+fn long_a_hello_that_trickles_in_is_given_up() {
     let alone = Alone::start();
     block_on(async {
         let user = alone.forger.credentials(Role::User, "slow");
@@ -228,7 +228,7 @@ fn requests_that_are_cheap_to_send_are_cheap_to_refuse() {
 
 /// Every kind of silence at once, more than there are places for: newcomers with a certificate get in at once.
 #[test]
-fn silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
+fn long_silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
     let alone = Alone::start();
     let mute = alone.forger.credentials(Role::User, "mute");
     let before = alone.deployment.server_resident_kib();
@@ -272,7 +272,7 @@ fn silence_of_every_kind_keeps_nobody_out_and_takes_little_memory() {
 
 /// One user, many links, many questions whose answers are long, and nothing is read.
 #[test]
-fn answers_that_nobody_reads_take_little_memory() {
+fn long_answers_that_nobody_reads_take_little_memory() {
     const N_JOBS: usize = 40;
     let deployment = Deployment::of_nodes(1);
     let forger = Forger::of(deployment.server_dir());

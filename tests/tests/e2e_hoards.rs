@@ -102,7 +102,7 @@ async fn grown(deployment: &Deployment, before: u64) -> u64 {
 }
 
 #[test]
-fn output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
+fn long_output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
     let deployment = Deployment::of_nodes(2);
     let (mut run, job) = talkative(&deployment, 2);
     let forger = Forger::of(deployment.server_dir());
@@ -139,7 +139,7 @@ fn output_that_one_identity_follows_and_does_not_read_takes_little_memory() {
 }
 
 #[test]
-fn offsets_of_follows_and_jobs_of_watches_take_little_memory() {
+fn long_offsets_of_follows_and_jobs_of_watches_take_little_memory() {
     let deployment = Deployment::of_nodes(2);
     let (mut run, job) = talkative(&deployment, 2);
     let forger = Forger::of(deployment.server_dir());
@@ -166,7 +166,7 @@ fn offsets_of_follows_and_jobs_of_watches_take_little_memory() {
 /// One person has two places to hoard from: commands with a user's certificate, and processes of several jobs with the jobs'
 /// own. All of them follow, ask for long answers, and begin large frames, at the same time.
 #[test]
-fn commands_and_jobs_of_one_owner_together_take_little_memory() {
+fn long_commands_and_jobs_of_one_owner_together_take_little_memory() {
     const N_JOBS: usize = 3;
     let deployment = Deployment::of_nodes(N_JOBS as u32);
     let (mut runs, jobs): (Vec<Child>, Vec<u64>) = (0..N_JOBS).map(|_| talkative(&deployment, 1)).unzip();

@@ -148,7 +148,7 @@ fn moldable_launchers_share_a_node() {
 }
 
 #[test]
-fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_for_it() {
+fn long_a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_for_it() {
     let deployment = Deployment::of_nodes(2);
     deployment.rms(&["admin", "set", "fair_start", "3s"]).ok();
     let short = deployment.submit(&["-t", "100s", "--wrap", &until("short.ends")]);
@@ -177,7 +177,7 @@ fn a_request_moves_when_anothers_application_ends_and_its_ghost_gives_the_time_f
 }
 
 #[test]
-fn a_launcher_that_is_killed_is_lost_after_the_grace() {
+fn long_a_launcher_that_is_killed_is_lost_after_the_grace() {
     let deployment = Deployment::of_nodes(1);
     deployment.rms(&["admin", "set", "launcher_grace", "1s"]).ok();
     let launcher = Running::start(deployment.example("own_algorithm", &["id", "600", "sleep", "1000"]));
@@ -192,7 +192,7 @@ fn a_launcher_that_is_killed_is_lost_after_the_grace() {
 
 /// Nobody else could be told of the start.
 #[test]
-fn the_application_of_a_launcher_that_was_killed_is_away_within_three_seconds_and_not_started() {
+fn long_the_application_of_a_launcher_that_was_killed_is_away_within_three_seconds_and_not_started() {
     let deployment = Deployment::of_nodes(1);
     deployment.rms(&["admin", "set", "launcher_grace", "8s"]).ok();
     let blocker = deployment.submit(&["-t", "100s", "--wrap", &until("go")]);
@@ -236,7 +236,7 @@ fn a_launcher_that_is_started_again_within_the_grace_goes_on() {
 }
 
 #[test]
-fn a_killed_server_loses_no_application_of_a_launcher() {
+fn long_a_killed_server_loses_no_application_of_a_launcher() {
     let mut deployment = Deployment::of_nodes(1);
     let go = until("go");
     let runs = Running::start(deployment.example("own_algorithm", &["id", "600", "sh", "-c", &go]));

@@ -10,7 +10,7 @@ use rms_tests::harness::{Deployment, NodeOptions, wait_until};
 const SOON: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_node_whose_spool_is_full_is_drained_until_it_is_not() {
+fn long_a_node_whose_spool_is_full_is_drained_until_it_is_not() {
     let may_mount = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !nix::unistd::geteuid().is_root() || !may_mount {
         eprintln!("skipped: only root can mount a small disk");
@@ -47,7 +47,7 @@ fn a_node_whose_spool_is_full_is_drained_until_it_is_not() {
 }
 
 #[test]
-fn memory_is_limited_and_who_asks_where_it_is_not_is_told() {
+fn long_memory_is_limited_and_who_asks_where_it_is_not_is_told() {
     let without = NodeOptions::new("b", "b1").with(&["--cgroup", "none"]);
     let deployment = Deployment::builder().cluster("a", 1).node(without).start();
     let told = deployment.rms(&["submit", "--mem", "64M", "-M", "b", "--wrap", "true"]).ok();

@@ -36,7 +36,7 @@ fn socket_alone(deployment: &Deployment) -> PathBuf {
 }
 
 #[test]
-fn jobs_are_submitted_shown_watched_and_negotiated_about_without_a_network() {
+fn long_jobs_are_submitted_shown_watched_and_negotiated_about_without_a_network() {
     let deployment = Deployment::of_nodes(2);
     let client = socket_alone(&deployment);
     let rms = |arguments: &[&str]| deployment.finish(deployment.command_as(&client, arguments));
@@ -82,7 +82,7 @@ fn who_is_connected_over_the_socket_goes_on_after_a_restart_of_the_server() {
 }
 
 #[test]
-fn a_certificate_that_is_revoked_is_good_for_nothing_over_the_socket_either() {
+fn long_a_certificate_that_is_revoked_is_good_for_nothing_over_the_socket_either() {
     let deployment = Deployment::of_nodes(1);
     let ada = deployment.join_person("user", "root");
     direct(&ada, &deployment.address().to_string(), &deployment.server_dir().join("socket"));
@@ -105,7 +105,7 @@ fn a_certificate_that_is_revoked_is_good_for_nothing_over_the_socket_either() {
 /// Another user of the machine, who reaches a socket outside of the data directory, is who the certificate says; and speaks
 /// with no socket that somebody else has put in its place.
 #[test]
-fn another_user_comes_over_the_socket_of_the_machine_and_meets_no_impostor() {
+fn long_another_user_comes_over_the_socket_of_the_machine_and_meets_no_impostor() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: only root can start commands of other users");
         return;

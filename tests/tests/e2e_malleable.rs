@@ -44,7 +44,7 @@ fn n_files(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_farm_grows_into_idle_nodes_gives_them_back_and_loses_no_result() {
+fn long_a_farm_grows_into_idle_nodes_gives_them_back_and_loses_no_result() {
     let mut deployment = of_nodes(4);
     let farm = deployment.path().join("farm");
     fs::create_dir_all(farm.join("todo")).expect("a directory");
@@ -156,7 +156,7 @@ fn a_command_is_told_and_confirms_for_its_job() {
 }
 
 #[test]
-fn who_never_confirms_loses_the_nodes_after_the_grace_and_what_runs_there() {
+fn long_who_never_confirms_loses_the_nodes_after_the_grace_and_what_runs_there() {
     let deployment = of_nodes(3);
     let at_each = "[ $generation = 2 ] && for node in a2 a3; do \
                    $OMPI_MCA_plm_rsh_agent $node \"trap '' TERM; echo \\$\\$ > on-$node; sleep 1000\" & done";
@@ -303,7 +303,7 @@ fn long_who_can_go_on_without_a_lost_node_is_told_of_it_and_does() {
 }
 
 #[test]
-fn who_waits_for_nodes_in_vain_hears_so_and_others_give_some_where_they_can() {
+fn long_who_waits_for_nodes_in_vain_hears_so_and_others_give_some_where_they_can() {
     let deployment = of_nodes(3);
     let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
     let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);

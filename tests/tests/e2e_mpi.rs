@@ -110,7 +110,7 @@ fn expected(deployment: &Deployment, args: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn a_malleable_application_takes_idle_nodes_and_computes_the_same() {
+fn long_a_malleable_application_takes_idle_nodes_and_computes_the_same() {
     let Some(malleable) = negotiating("nbody_malleable") else { return };
     let deployment = Deployment::builder().cluster("a", 3).start();
     let Some(expected) = expected(&deployment, &["60", "40"]) else { return };
@@ -124,7 +124,7 @@ fn a_malleable_application_takes_idle_nodes_and_computes_the_same() {
 }
 
 #[test]
-fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
+fn long_an_evolving_application_asks_for_nodes_and_computes_the_same() {
     let Some(evolving) = negotiating("nbody_evolving") else { return };
     let deployment = Deployment::builder().cluster("a", 4).start();
     let Some(expected) = expected(&deployment, &["60", "12"]) else { return };
@@ -140,7 +140,7 @@ fn an_evolving_application_asks_for_nodes_and_computes_the_same() {
 }
 
 #[test]
-fn a_malleable_application_makes_room_for_a_rigid_job_and_computes_the_same() {
+fn long_a_malleable_application_makes_room_for_a_rigid_job_and_computes_the_same() {
     let Some(malleable) = negotiating("nbody_malleable") else { return };
     // Ranks that go finalize: on a slow machine that takes its time, and TERM in the midst of it would end them all.
     let deployment = Deployment::builder().cluster("a", 3).config("[settings]\nexit_grace = \"1m\"\n").start();

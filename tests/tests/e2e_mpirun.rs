@@ -53,7 +53,7 @@ fn read(deployment: &Deployment, name: &str) -> String {
 }
 
 #[test]
-fn heat_spreads_as_ever_while_groups_connect_and_leave_and_come_again() {
+fn long_heat_spreads_as_ever_while_groups_connect_and_leave_and_come_again() {
     let Some(jacobi) = installed(Mpi::OpenMpi, build(Mpi::OpenMpi, "jacobi")) else { return };
     let deployment = Deployment::of_nodes(3);
     let Some(script) = script(Mpi::OpenMpi, &jacobi, "40 40", "--plan 1,3,2,3,1 --hosts a2,a3") else { return };
@@ -102,12 +102,12 @@ fn check_makes_room(mpi: Mpi) {
 }
 
 #[test]
-fn an_application_of_open_mpi_makes_room_for_a_rigid_job() {
+fn long_an_application_of_open_mpi_makes_room_for_a_rigid_job() {
     check_makes_room(Mpi::OpenMpi);
 }
 
 #[test]
-fn an_application_of_mpich_under_its_mpirun_makes_room_for_a_rigid_job() {
+fn long_an_application_of_mpich_under_its_mpirun_makes_room_for_a_rigid_job() {
     check_makes_room(Mpi::Mpich);
 }
 
@@ -140,12 +140,12 @@ fn check_keeps_its_start(mpi: Mpi) {
 }
 
 #[test]
-fn nobody_asks_ranks_that_mpirun_of_mpich_has_started_to_leave() {
+fn long_nobody_asks_ranks_that_mpirun_of_mpich_has_started_to_leave() {
     check_keeps_its_start(Mpi::Mpich);
 }
 
 #[test]
-fn nobody_asks_ranks_that_mpirun_of_open_mpi_has_started_to_leave() {
+fn long_nobody_asks_ranks_that_mpirun_of_open_mpi_has_started_to_leave() {
     check_keeps_its_start(Mpi::OpenMpi);
 }
 

@@ -66,7 +66,7 @@ fn jobs_span_nodes_that_have_their_own_names_and_addresses() {
 }
 
 #[test]
-fn a_cable_that_is_out_for_seconds_is_not_even_noticed() {
+fn long_a_cable_that_is_out_for_seconds_is_not_even_noticed() {
     let Some(world) = World::start("") else { return };
     let script = "for i in 1 2 3 4 5 6; do echo $i >> steps; sleep 1; done; exit 4";
     let job = world.deployment.submit(&["-N", "2", "--wrap", script]);
@@ -83,7 +83,7 @@ fn a_cable_that_is_out_for_seconds_is_not_even_noticed() {
 }
 
 #[test]
-fn an_agent_whose_address_changes_stays_or_comes_back() {
+fn long_an_agent_whose_address_changes_stays_or_comes_back() {
     let Some(world) = World::start("") else { return };
     let job = world.deployment.submit(&["-N", "2", "--wrap", "sleep 3; exit 5"]);
     world.deployment.wait_for_state(job, "started");

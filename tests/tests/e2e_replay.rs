@@ -5,7 +5,7 @@ use std::time::Duration;
 use rms_tests::harness::{Deployment, wait_until};
 
 #[test]
-fn a_replay_stands_beside_what_really_happened() {
+fn long_a_replay_stands_beside_what_really_happened() {
     let deployment = Deployment::of_nodes(2);
     // The second waits for the first, the third for the second; one is cancelled as it waits, one while it runs.
     let jobs: Vec<u64> = (0..3).map(|_| deployment.submit(&["-N", "2", "-t", "1m", "--wrap", "sleep 1.5"])).collect();

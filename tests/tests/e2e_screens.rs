@@ -106,7 +106,7 @@ fn last_is_the_newest_job_though_an_older_one_runs() {
 }
 
 #[test]
-fn who_waits_for_a_run_is_told_why_and_until_when() {
+fn long_who_waits_for_a_run_is_told_why_and_until_when() {
     let deployment = Deployment::of_nodes(1);
     let first = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 4"]);
     let told = deployment.rms(&["run", "-N", "1", "-t", "1m", "true"]).ok();

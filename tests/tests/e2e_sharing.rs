@@ -184,7 +184,7 @@ fn tasks_that_are_bound_have_their_own_cpus_back() {
 }
 
 #[test]
-fn a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
+fn long_a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
     let deployment = deployment("nodes");
     let Some(program) = build_or_skip(OpenMp::Gnu, "unreaped") else { return };
     let owner = deployment.submit(&["-N", "1", "--share", "-t", "10m", "--wrap", &program.display().to_string()]);
@@ -316,7 +316,7 @@ fn masks_are_told_as_they_are_meant_and_as_they_are() {
 }
 
 #[test]
-fn masks_of_a_node_without_its_agent_are_told_as_they_are_meant() {
+fn long_masks_of_a_node_without_its_agent_are_told_as_they_are_meant() {
     let mut deployment = deployment("nodes");
     let owner = submit(&deployment, "owner", &["--share", "-t", "10m"]);
     let owner_pid = pid(&deployment, "owner").to_string();
@@ -385,7 +385,7 @@ fn a_malleable_job_lends_cpus_and_changes_its_size_when_it_has_them_back() {
 }
 
 #[test]
-fn a_job_with_a_profile_lends_cpus_in_its_last_stage() {
+fn long_a_job_with_a_profile_lends_cpus_in_its_last_stage() {
     let deployment = two_nodes();
     let owner = submit_with(&deployment, "owner", &["--share", "--profile", "1x5s,2x10m"]);
     let owner_pid = pid(&deployment, "owner");

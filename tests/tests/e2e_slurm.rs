@@ -171,7 +171,7 @@ fn scripts_come_from_standard_input_and_directives_mean_what_sbatch_means() {
 }
 
 #[test]
-fn a_jobs_own_word_starts_it_again_after_its_node_was_lost() {
+fn long_a_jobs_own_word_starts_it_again_after_its_node_was_lost() {
     let mut deployment = Deployment::builder().cluster("a", 2).config("[settings]\nnode_lost_after = \"1s\"").start();
     let job =
         deployment.submit(&["--requeue", "-o", "out", "--wrap", "echo run $RMS_RUN; [ $RMS_RUN = 2 ] || sleep 60"]);

@@ -79,7 +79,7 @@ fn a_begin_time_is_put_off_and_taken_back() {
 }
 
 #[test]
-fn a_job_that_runs_is_given_more_time_which_outlives_the_server() {
+fn long_a_job_that_runs_is_given_more_time_which_outlives_the_server() {
     let mut deployment = Deployment::of_nodes(1);
     let longer = deployment.submit(&["-t", "4s", "--wrap", "sleep 8"]);
     let id = longer.to_string();

@@ -225,21 +225,21 @@ fn roll(from: Schema, to: Schema, order: [Program; 5]) {
 }
 
 #[test]
-fn the_server_first_as_the_guide_says() {
+fn long_the_server_first_as_the_guide_says() {
     roll(Schema::Older, Schema::Newer, [Server, Node("n1"), Node("n2"), Node("n3"), Clients]);
 }
 
 #[test]
-fn node_by_node_then_the_server() {
+fn long_node_by_node_then_the_server() {
     roll(Schema::Older, Schema::Newer, [Node("n3"), Node("n1"), Node("n2"), Server, Clients]);
 }
 
 #[test]
-fn clients_first() {
+fn long_clients_first() {
     roll(Schema::Older, Schema::Newer, [Clients, Node("n2"), Server, Node("n3"), Node("n1")]);
 }
 
 #[test]
-fn and_back_again() {
+fn long_and_back_again() {
     roll(Schema::Newer, Schema::Older, [Clients, Node("n1"), Node("n2"), Node("n3"), Server]);
 }

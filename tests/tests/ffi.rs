@@ -56,7 +56,7 @@ fn the_header_compiles_alone_in_c_and_in_cxx() {
 }
 
 #[test]
-fn a_program_that_misuses_everything_gets_errors_and_never_crashes() {
+fn long_a_program_that_misuses_everything_gets_errors_and_never_crashes() {
     for linkage in LINKAGES {
         let Some(program) = Program::compile(Language::C, "tests/programs/misuse.c", linkage) else { return };
         let text = printed(program.run(&[]));

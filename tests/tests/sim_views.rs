@@ -32,7 +32,7 @@ fn json(figure: Figure, effort: Effort) -> String {
 const QUICK: Effort = Effort { n_seeds: 1, first_seed: 1, quick: true };
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_on_however_many_threads() {
+fn long_the_same_seed_gives_the_same_bytes_on_however_many_threads() {
     for figure in [Figure::Eight, Figure::Ten] {
         assert_eq!(json(figure, QUICK), json(figure, QUICK), "figure {figure}");
     }

@@ -40,7 +40,7 @@ async fn socket() -> (UdpSocket, SocketAddr) {
 }
 
 #[tokio::test]
-async fn a_port_on_which_nothing_listens_is_told_from_one_that_is_silent() {
+async fn long_a_port_on_which_nothing_listens_is_told_from_one_that_is_silent() {
     let (dir, _authority) = ann();
     let (free, silent) = (socket().await, socket().await);
     drop(free.0);

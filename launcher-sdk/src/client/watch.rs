@@ -197,7 +197,7 @@ mod tests {
 
     /// A server that accepts the connection and dies before it answers, several times: the delays must not add up.
     #[tokio::test]
-    async fn who_watches_is_back_soon_however_often_the_server_died() {
+    async fn long_who_watches_is_back_soon_however_often_the_server_died() {
         const DEATHS: usize = 8;
         let dir = tempfile::tempdir().expect("a directory");
         let job = JobId(7);

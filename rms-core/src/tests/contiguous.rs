@@ -526,9 +526,9 @@ fn the_start_that_is_told_is_the_earliest_of_all_windows() {
 /// Under the policy that promises starts: as long as jobs leave in time and nodes stay, no job with contiguous nodes
 /// starts later than it was ever promised.
 #[test]
-fn what_was_promised_to_who_wants_neighbours_is_kept() {
+fn long_what_was_promised_to_who_wants_neighbours_is_kept() {
     let mut n_kept = 0;
-    for_seeds("what_was_promised_to_who_wants_neighbours_is_kept", 120, |dice| {
+    for_seeds("long_what_was_promised_to_who_wants_neighbours_is_kept", 120, |dice| {
         let n_nodes = dice.number(2, 8);
         let mut world = World::new();
         world.set("policy", "conservative");

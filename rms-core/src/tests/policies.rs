@@ -63,8 +63,8 @@ fn under_conservative_who_waits_for_a_late_job_keeps_its_turn() {
 
 /// After each pass a search of all jobs moves nobody: whom the pass has skipped could not have started earlier.
 #[test]
-fn whom_a_conservative_pass_skips_could_not_start_earlier() {
-    for_seeds("whom_a_conservative_pass_skips_could_not_start_earlier", 15, |dice| {
+fn long_whom_a_conservative_pass_skips_could_not_start_earlier() {
+    for_seeds("long_whom_a_conservative_pass_skips_could_not_start_earlier", 15, |dice| {
         let mut world = World::new();
         for (key, value) in
             [("policy", "conservative"), ("allocation", "cores"), ("fair_start", "0s"), ("resched_timer", "0s")]

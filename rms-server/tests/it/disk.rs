@@ -72,7 +72,7 @@ fn no_file_is_begun_that_would_have_no_reserve() {
 }
 
 #[test]
-fn a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
+fn long_a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     if let Err(reason) = mount_small_disk(dir.path()) {
         println!("skipped: {reason}");

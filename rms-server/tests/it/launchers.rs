@@ -357,7 +357,7 @@ fn frames_that_are_none_cost_the_link_and_nobody_else_notices() {
 }
 
 #[test]
-fn a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
+fn long_a_flood_is_slowed_by_its_own_channel_and_its_application_ends() {
     tell(async {
         let scene = Scene::of_nodes(1).await;
         let eve = scene.server.user("eve").await;

@@ -40,7 +40,7 @@ fn an_older_agent_is_not_asked_and_its_link_stays() {
 }
 
 #[test]
-fn an_agent_that_does_not_answer_costs_seconds() {
+fn long_an_agent_that_does_not_answer_costs_seconds() {
     tell(async {
         let server = Server::start();
         let ann = server.user("ann").await;

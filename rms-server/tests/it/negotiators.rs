@@ -461,7 +461,7 @@ fn an_agent_asks_for_its_ranks_and_nobody_for_a_job_elsewhere() {
 }
 
 #[test]
-fn the_certificate_of_an_execution_that_has_ended_opens_nothing_for_long() {
+fn long_the_certificate_of_an_execution_that_has_ended_opens_nothing_for_long() {
     tell(async {
         let scene = Scene::of_nodes(1).await;
         let job = scene.started(1).await;
@@ -476,7 +476,7 @@ fn the_certificate_of_an_execution_that_has_ended_opens_nothing_for_long() {
 }
 
 #[test]
-fn a_job_has_few_links_and_others_have_theirs() {
+fn long_a_job_has_few_links_and_others_have_theirs() {
     tell(async {
         let scene = Scene::of_nodes(3).await;
         let job = scene.started(1).await;

@@ -22,7 +22,7 @@ const MARKS: Range<usize> = SECTOR..3 * SECTOR;
 const HEADER: usize = 64;
 
 #[test]
-fn what_was_synced_is_found_and_nothing_behind_a_gap() {
+fn long_what_was_synced_is_found_and_nothing_behind_a_gap() {
     let only = std::env::var("LIMBER_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let (mut n_gaps, mut n_whole) = (0, 0);
     for seed in only.map_or(0..4, |seed| seed..seed + 1) {

@@ -236,7 +236,7 @@ fn fence_with(job: &mut Job, n: u32, keys: impl Iterator<Item = String>) {
 }
 
 #[test]
-fn a_key_space_that_grows_with_every_fence_ends_the_job() {
+fn long_a_key_space_that_grows_with_every_fence_ends_the_job() {
     let mut job = Job::new("k", &[1, 1]);
     (0..2).for_each(|rank| job.init(rank));
     let n_keys = (MAX_FRESH_BYTES / VALLEN_MAX / 2) as u32;

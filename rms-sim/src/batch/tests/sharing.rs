@@ -134,7 +134,7 @@ fn moment(batch: &Batch<'_, UniformCluster>) -> (Vec<Runs>, Vec<usize>) {
 
 /// Nothing is given twice, and a job that may not be overtaken does not wait where there is room.
 #[test]
-fn shared_nodes_are_never_full_beyond_what_they_have_and_the_head_never_waits_beside_room() {
+fn long_shared_nodes_are_never_full_beyond_what_they_have_and_the_head_never_waits_beside_room() {
     for (seed, policy) in seeds(200).flat_map(|seed| Policy::ALL.map(|policy| (seed, policy))) {
         let lot = UniformCluster::new(seed);
         let mut batch = lot.batch(policy);
