@@ -202,17 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_of_the_paper_come_out() {
+    fn long_the_tables_of_the_paper_come_out() {
         check(1);
     }
 
     #[test]
-    fn the_tables_of_the_paper_come_out_for_another_seed() {
+    fn long_the_tables_of_the_paper_come_out_for_another_seed() {
         check(20_101);
     }
 
     #[test]
-    fn the_tables_of_the_paper_come_out_for_a_third_seed() {
+    fn long_the_tables_of_the_paper_come_out_for_a_third_seed() {
         check(u64::MAX);
     }
 

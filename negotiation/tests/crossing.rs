@@ -144,7 +144,7 @@ fn choose(dice: &mut Dice, end: &Dialogue) -> Action {
 }
 
 #[test]
-fn both_ends_agree_how_every_negotiation_ended() {
+fn long_both_ends_agree_how_every_negotiation_ended() {
     let (mut n_ended, mut n_crossed, mut n_applied) = (0, 0, 0);
     for_seeds("both_ends_agree", 100, |dice| {
         let mut world = World::new(dice.clone());

@@ -303,7 +303,7 @@ fn run(dice: Dice) -> World {
 }
 
 #[test]
-fn they_always_end_and_agree_how() {
+fn long_they_always_end_and_agree_how() {
     let mut outcomes: BTreeMap<Phase, u64> = BTreeMap::new();
     let (mut n_messages, mut n_rounds, mut most_rounds, mut n_unheard) = (0, 0, 0, 0);
     for_seeds("they_always_end", 3000, |dice| {

@@ -194,7 +194,7 @@ fn rounds() -> u16 {
 }
 
 #[test]
-fn an_application_that_asks_for_more() {
+fn long_an_application_that_asks_for_more() {
     explore(Side::Application, Direction::Grow, rounds());
 }
 

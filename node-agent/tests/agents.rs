@@ -128,7 +128,7 @@ async fn an_agent_that_starts_clears_the_cgroups_of_one_that_was_killed() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_renewed_before_it_expires() {
+async fn long_a_certificate_is_renewed_before_it_expires() {
     let mut cluster = Cluster::new(&[]).await;
     cluster.life = Span::from_secs(5);
     cluster.start("n1").await;

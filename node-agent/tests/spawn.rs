@@ -66,7 +66,7 @@ async fn long_worlds_grow_and_shrink_twenty_times() {
 }
 
 #[tokio::test]
-async fn a_spawn_without_room_asks_the_server_and_goes_to_the_nodes_that_come() {
+async fn long_a_spawn_without_room_asks_the_server_and_goes_to_the_nodes_that_come() {
     let mut cluster = Cluster::new(&["n1", "n2", "n3"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         let own_files = |launch: &mut Launch| launch.execution.stdio.output = Some("%t".to_owned());
@@ -112,7 +112,7 @@ async fn a_spawn_that_is_refused_leaves_the_program_as_it_was() {
 }
 
 #[tokio::test]
-async fn spawns_as_users_write_them_are_served_or_refused() {
+async fn long_spawns_as_users_write_them_are_served_or_refused() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(odd) = build("odd", cluster.path()) {
         cluster.submit(1, &["n1", "n2"], 1, |_| {}, argv(&odd, "spawns n1 n2")).await;
@@ -167,7 +167,7 @@ async fn ranks_that_end_badly_end_the_job_and_it_is_said_which() {
 }
 
 #[tokio::test]
-async fn rank_0_may_leave_and_its_node_stays_for_the_others() {
+async fn long_rank_0_may_leave_and_its_node_stays_for_the_others() {
     let mut cluster = Cluster::new(&["n1", "n2"]).await;
     if let Some(spawn) = build("spawn", cluster.path()) {
         let args = "4 1 n2 leave linger=100";

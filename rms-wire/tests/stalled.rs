@@ -133,7 +133,7 @@ async fn frames_within_a_budget_wait_for_each_other_and_for_no_longer_than_they_
 /// Links of several peers that count for one identity, as those of a user's jobs do, hold no more large frames than
 /// one.
 #[tokio::test]
-async fn who_counts_for_another_holds_of_his_share() {
+async fn long_who_counts_for_another_holds_of_his_share() {
     let deployment = Deployment::new("d1");
     let server = deployment.server();
     let address = server.local_addr().expect("bound");

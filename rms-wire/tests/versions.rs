@@ -114,7 +114,7 @@ fn long_fields_come_in_any_order() {
 }
 
 #[test]
-fn what_an_older_peer_leaves_out_is_nothing() {
+fn long_what_an_older_peer_leaves_out_is_nothing() {
     let mut n_tried = 0;
     for sample in named() {
         for_each_struct(

@@ -58,7 +58,7 @@ fn the_offline_schedules_of_003_and_their_metrics() {
 }
 
 #[test]
-fn the_random_experiment_of_003() {
+fn long_the_random_experiment_of_003() {
     let mut experiment = offline::Experiment::default();
     for_each_case(Schema::OfflineExperiment, |line| experiment.check(line));
 }
@@ -74,7 +74,7 @@ fn the_launchers_of_001_appendix_a() {
 }
 
 #[test]
-fn long_whole_runs_of_the_systems_of_001() {
+fn whole_runs_of_the_systems_of_001() {
     for_each_case(Schema::NdrmsSim, ndrms_sim::check);
 }
 

@@ -100,7 +100,7 @@ fn a_token_that_was_changed_on_its_way_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn long_a_token_for_one_node_does_not_make_another() {
+fn a_token_for_one_node_does_not_make_another() {
     let deployment = Deployment::builder().start();
     let named = token(&deployment, &["--role", "agent", "--name", "a1", "--cluster", "a"]);
     let agent = |name: &str, token: &str| {

@@ -25,7 +25,7 @@ fn refuse(deployment: &Deployment, arguments: &[&str], code: i32, words: &[&str]
 }
 
 #[test]
-fn what_the_server_refuses_is_said_with_what_would_be_right() {
+fn long_what_the_server_refuses_is_said_with_what_would_be_right() {
     let deployment = Deployment::builder()
         .node(NodeOptions::new("a", "a1").with(&["--topology", "pack:1 core:4 pu:1"]))
         .node(NodeOptions::new("a", "a2").with(&["--topology", "pack:1 core:4 pu:1"]))

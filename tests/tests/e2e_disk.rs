@@ -164,7 +164,7 @@ fn credentials_that_are_missing_or_mixed_up_are_named() {
 
 /// A node that takes every job and starts none would swallow the whole queue.
 #[test]
-fn a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
+fn long_a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
     let deployment = Deployment::of_nodes(1);
     let (begun, spared) = (deployment.path().join("begun"), deployment.path().join("spared"));
     let script = format!("touch {}; sleep 1; touch {}", begun.display(), spared.display());
@@ -180,7 +180,7 @@ fn a_node_whose_spool_was_deleted_makes_a_new_one_and_runs_jobs() {
 }
 
 #[test]
-fn a_job_that_ends_on_a_full_node_without_an_agent_keeps_its_result() {
+fn long_a_job_that_ends_on_a_full_node_without_an_agent_keeps_its_result() {
     let Some(disk) = SmallDisk::of_mib(16) else { return };
     let mut deployment = Deployment::with_node_on(&disk);
     let (begun, go) = (deployment.path().join("begun"), deployment.path().join("go"));

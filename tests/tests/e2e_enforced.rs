@@ -148,7 +148,7 @@ fn tries(files: &[PathBuf]) -> String {
 }
 
 #[test]
-fn no_program_opens_the_devices_of_other_jobs() {
+fn long_no_program_opens_the_devices_of_other_jobs() {
     let mut deployment = deployment(&["--topology", "core:8"]);
     let Some(files) = device_files(deployment.path()).filter(|_| has_v1("devices")) else { return };
     let [one, two, three] = files.each_ref().map(|file| file.display());
@@ -294,7 +294,7 @@ fn who_takes_more_memory_than_given_ends_and_the_neighbour_does_not() {
 }
 
 #[test]
-fn limits_of_memory_follow_what_is_negotiated_and_others_have_the_rest() {
+fn long_limits_of_memory_follow_what_is_negotiated_and_others_have_the_rest() {
     if !has_v1("memory") {
         return;
     }
@@ -359,7 +359,7 @@ fn configure(deployment: &mut Deployment, base: &str, lines: &str) {
 }
 
 #[test]
-fn a_node_that_comes_back_with_less_waits_for_those_who_have_more() {
+fn long_a_node_that_comes_back_with_less_waits_for_those_who_have_more() {
     let mut deployment = deployment(&[]);
     let base = fs::read_to_string(deployment.agent_dir("a1").join("agent.toml")).expect("a join writes it");
     configure(&mut deployment, &base, "topology = 'core:4'\nmemory_mib = 1000\ndevices = 'gpu:2'");

@@ -77,7 +77,7 @@ fn input_of_a_run_that_waits_outlives_the_server() {
 
 /// The first agent that is back is not all that there is: the job takes the whole idle cluster.
 #[test]
-fn after_a_restart_a_moldable_job_waits_for_the_agents_that_are_on_their_way() {
+fn long_after_a_restart_a_moldable_job_waits_for_the_agents_that_are_on_their_way() {
     let mut deployment = Deployment::of_nodes(4);
     let late = ["a2", "a3", "a4"];
     late.iter().for_each(|name| deployment.kill_agent(name));
@@ -127,7 +127,7 @@ fn end(deployment: &Deployment) -> String {
 }
 
 #[test]
-fn a_restarted_agent_takes_its_jobs_over() {
+fn long_a_restarted_agent_takes_its_jobs_over() {
     let mut deployment = Deployment::of_nodes(1);
     let job = deployment.submit(&["--wrap", &format!("{}; exit 4", witness(&deployment, "j", 2.0))]);
     wait_until("it to run", SOON, || runs(&deployment, "j").contains("start").then_some(()));
@@ -227,7 +227,7 @@ fn two_servers_on_one_directory_and_what_the_second_says() {
 }
 
 #[test]
-fn run_survives_a_restart_of_the_server() {
+fn long_run_survives_a_restart_of_the_server() {
     let mut deployment = Deployment::of_nodes(1);
     let mut command = deployment.command(&["run", "sh", "-c", "echo one; sleep 3; echo two; exit 6"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

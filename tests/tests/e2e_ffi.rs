@@ -84,7 +84,7 @@ fn long_a_c_program_asks_for_nodes_and_time_by_poll_and_by_callback() {
 }
 
 #[test]
-fn a_fortran_program_follows_its_nodes_though_its_server_is_killed() {
+fn long_a_fortran_program_follows_its_nodes_though_its_server_is_killed() {
     let mut deployment = deployment(2, "equal_share");
     let source = "examples/malleable.f90";
     let Some(program) = compile(&deployment, Language::Fortran, source, Linkage::Shared) else { return };
@@ -109,7 +109,7 @@ fn misuse_within_a_job_gives_errors_and_harms_nobody() {
 }
 
 #[test]
-fn who_comes_late_to_its_breakpoint_finds_its_nodes_gone_and_a_second_session_replaces_the_first() {
+fn long_who_comes_late_to_its_breakpoint_finds_its_nodes_gone_and_a_second_session_replaces_the_first() {
     let settings = "[settings]\nresched_timer = \"50ms\"\nfair_start = \"0s\"\nkill_grace = \"1s\"\nrelease_grace = \
                     \"1s\"\noffer_idle = \"equal_share\"\n";
     let deployment = Deployment::builder().cluster("a", 2).config(settings).start();

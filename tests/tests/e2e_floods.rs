@@ -12,7 +12,7 @@ use rms_wire::tls::{ALPN, ALPN_JOIN};
 
 /// Connections that finish TLS and then say nothing, more than the server works on at once, again and again.
 #[test]
-fn silent_connections_do_not_keep_honest_ones_out() {
+fn long_silent_connections_do_not_keep_honest_ones_out() {
     let alone = Alone::start();
     block_on(async {
         let honest = alone.honest().await;
@@ -37,7 +37,7 @@ fn silent_connections_do_not_keep_honest_ones_out() {
 
 /// Guesses at tokens, many at once: they are slowed down, and nobody with a certificate feels it.
 #[test]
-fn a_flood_of_joins_is_slowed_down_and_then_over() {
+fn long_a_flood_of_joins_is_slowed_down_and_then_over() {
     let alone = Alone::start();
     let created = alone.deployment.rms(&["token", "create", "--role", "user", "--name", "ada", "--json"]).ok().json();
     let good: rms_wire::TokenText = created["token"].as_str().expect("a text").parse().expect("a token");
@@ -317,7 +317,7 @@ fn long_answers_that_nobody_reads_take_little_memory() {
 
 /// Large frames that begin on every channel of many links, and do not end.
 #[test]
-fn frames_that_do_not_end_take_little_memory() {
+fn long_frames_that_do_not_end_take_little_memory() {
     let alone = Alone::start();
     let miser = alone.forger.credentials(Role::User, "miser");
     block_on(async {

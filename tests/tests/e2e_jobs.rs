@@ -98,7 +98,7 @@ fn patterns_name_the_files_and_tasks_find_their_place_in_the_environment() {
 }
 
 #[test]
-fn the_wall_time_ends_a_job_and_its_whole_tree() {
+fn long_the_wall_time_ends_a_job_and_its_whole_tree() {
     let deployment = Deployment::builder().cluster("a", 1).config("[settings]\nkill_grace = \"500ms\"").start();
     let pidfile = deployment.path().join("pids");
     // It ignores TERM, forks twice and leaves its session: only its tree is left to find it by.
@@ -142,7 +142,7 @@ fn cancel_hold_release_and_signal_do_what_they_say() {
 }
 
 #[test]
-fn wait_tells_of_the_jobs_it_was_asked_for_and_gives_their_code() {
+fn long_wait_tells_of_the_jobs_it_was_asked_for_and_gives_their_code() {
     let deployment = Deployment::of_nodes(1);
     deployment.rms(&["run", "true"]).ok();
     let job = deployment.submit(&["--wrap", "sleep 1; exit 3"]);
@@ -154,7 +154,7 @@ fn wait_tells_of_the_jobs_it_was_asked_for_and_gives_their_code() {
 }
 
 #[test]
-fn usage_counts_the_whole_tree() {
+fn long_usage_counts_the_whole_tree() {
     let deployment = Deployment::of_nodes(1);
     let burn = "python3 -c \"x=bytearray(64<<20)\nwhile True:\n import os\n if os.times().user > 0.5: break\"";
     let script = deployment.script("burn.sh", &format!("#!/bin/sh\n{burn} &\n{burn} &\nwait\n"));
@@ -213,7 +213,7 @@ fn explain_names_the_step_of_the_profile_that_blocks() {
 }
 
 #[test]
-fn settings_change_at_run_time_and_a_ghost_keeps_its_node() {
+fn long_settings_change_at_run_time_and_a_ghost_keeps_its_node() {
     let deployment = Deployment::of_nodes(1);
     deployment.rms(&["admin", "set", "fair_start", "3s"]).ok();
     let first = deployment.submit(&["--wrap", "true"]);

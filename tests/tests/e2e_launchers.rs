@@ -81,7 +81,7 @@ fn job_of(deployment: &Deployment, name: &str) -> u64 {
 }
 
 #[test]
-fn a_rigid_launcher_runs_its_program_on_its_nodes() {
+fn long_a_rigid_launcher_runs_its_program_on_its_nodes() {
     let deployment = Deployment::of_nodes(3);
     let launcher = Running::start(deployment.example("rigid", &["2", "60", "sh", "-c", "echo on $RMS_NODE_NAME"]));
     let started = launcher.says("started on");
@@ -236,7 +236,7 @@ fn a_launcher_that_is_started_again_within_the_grace_goes_on() {
 }
 
 #[test]
-fn long_a_killed_server_loses_no_application_of_a_launcher() {
+fn a_killed_server_loses_no_application_of_a_launcher() {
     let mut deployment = Deployment::of_nodes(1);
     let go = until("go");
     let runs = Running::start(deployment.example("own_algorithm", &["id", "600", "sh", "-c", &go]));
@@ -260,7 +260,7 @@ fn long_a_killed_server_loses_no_application_of_a_launcher() {
 }
 
 #[test]
-fn an_mpi_launcher_starts_as_many_ranks_as_its_nodes_have_cpus() {
+fn long_an_mpi_launcher_starts_as_many_ranks_as_its_nodes_have_cpus() {
     let node = |name: &str| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
     let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();
     for (idx, mpi) in Mpi::ALL.into_iter().filter(|mpi| mpi.compiler().is_some()).enumerate() {
@@ -309,7 +309,7 @@ fn launchers_run_against_the_cluster_of_rms_up() {
 }
 
 #[test]
-fn a_model_gives_every_size_its_time_and_the_best_is_planned_and_started() {
+fn long_a_model_gives_every_size_its_time_and_the_best_is_planned_and_started() {
     let deployment = Deployment::of_nodes(4);
     let blocker = deployment.submit(&["-N", "3", "-t", "600s", "--wrap", &until("go")]);
     deployment.wait_for_state(blocker, "started");

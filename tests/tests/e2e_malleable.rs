@@ -94,7 +94,7 @@ fn watcher(deployment: &Deployment, confirm: &str) -> String {
 }
 
 #[test]
-fn a_script_is_told_by_a_signal_and_confirms() {
+fn long_a_script_is_told_by_a_signal_and_confirms() {
     let mut deployment = of_nodes(4);
     let script = watcher(&deployment, "rms resize-done --generation $generation");
     // It is offered nothing before it has looked once.
@@ -181,7 +181,7 @@ fn long_who_never_confirms_loses_the_nodes_after_the_grace_and_what_runs_there()
 
 /// It is not offered nodes of a cluster where it has none; who asks for them gets them, and what runs there is real.
 #[test]
-fn a_farm_that_is_asked_for_nodes_of_another_cluster_works_there() {
+fn long_a_farm_that_is_asked_for_nodes_of_another_cluster_works_there() {
     let settings = "[settings]\nkill_grace = \"2s\"\nrelease_grace = \"3s\"\n";
     let mut deployment = Deployment::builder().cluster("a", 1).cluster("b", 2).config(settings).start();
     let work = deployment.script("work.sh", "#!/bin/sh\necho $$ > on-$RMS_NODE_NAME\nexec sleep 1000\n");
@@ -209,7 +209,7 @@ fn a_farm_that_is_asked_for_nodes_of_another_cluster_works_there() {
 }
 
 #[test]
-fn a_script_negotiates_from_inside_and_others_from_outside() {
+fn long_a_script_negotiates_from_inside_and_others_from_outside() {
     let deployment = of_nodes(4);
     let rms = deployment.rms_program();
     let text = format!(
@@ -325,7 +325,7 @@ fn long_who_waits_for_nodes_in_vain_hears_so_and_others_give_some_where_they_can
 
 /// What two ranks write at the same time are whole lines, and what workers on nodes that come later write is shown.
 #[test]
-fn a_run_shows_whole_lines_of_all_nodes_those_that_come_later_too() {
+fn long_a_run_shows_whole_lines_of_all_nodes_those_that_come_later_too() {
     let deployment = of_nodes(3);
     let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
     deployment.wait_for_state(rigid, "started");

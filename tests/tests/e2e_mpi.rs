@@ -26,7 +26,7 @@ fn told(output: &str, beginning: &str, key: &str) -> String {
 }
 
 #[test]
-fn what_spawned_ranks_write_is_seen_where_the_job_was_started() {
+fn long_what_spawned_ranks_write_is_seen_where_the_job_was_started() {
     let Some(spawn) = program("spawn") else { return };
     let deployment = Deployment::builder().cluster("a", 2).start();
     let output = deployment.rms(&["run", "-N", "2", "-n", "2", &spawn, "3", "2", "a1,a2"]).ok().stdout;
@@ -36,7 +36,7 @@ fn what_spawned_ranks_write_is_seen_where_the_job_was_started() {
 }
 
 #[test]
-fn a_spawn_without_room_becomes_a_negotiation_and_ends_with_its_ranks() {
+fn long_a_spawn_without_room_becomes_a_negotiation_and_ends_with_its_ranks() {
     let Some(spawn) = program("spawn") else { return };
     let deployment = Deployment::builder().cluster("a", 3).start();
     let size = ["--malleable", "1-3", "--negotiable", "-N", "1", "-n", "1", "-o", "out"];
@@ -80,7 +80,7 @@ except MPI.Exception:
 ";
 
 #[test]
-fn a_program_in_python_spawns_workers_on_nodes_that_come() {
+fn long_a_program_in_python_spawns_workers_on_nodes_that_come() {
     let python = rms_tests::apps::target().expect("built by cargo").join("mpich/bin/python");
     let imports = Command::new(&python).args(["-c", "import mpi4py"]).output();
     if !imports.is_ok_and(|output| output.status.success()) {

@@ -67,7 +67,7 @@ fn long_heat_spreads_as_ever_while_groups_connect_and_leave_and_come_again() {
 }
 
 #[test]
-fn a_group_that_cannot_come_is_refused_and_the_program_goes_on() {
+fn long_a_group_that_cannot_come_is_refused_and_the_program_goes_on() {
     let Some(jacobi) = installed(Mpi::OpenMpi, build(Mpi::OpenMpi, "jacobi")) else { return };
     let deployment = Deployment::of_nodes(2);
     // The job has one node, and this is the other.

@@ -62,7 +62,7 @@ fn elastic_pid(deployment: &Deployment) -> i32 {
 }
 
 #[test]
-fn a_malleable_program_takes_what_is_idle_and_gives_it_back_for_a_rigid_job() {
+fn long_a_malleable_program_takes_what_is_idle_and_gives_it_back_for_a_rigid_job() {
     let deployment = deployment(4, "equal_share");
     let job = submit_elastic(&deployment, "1-4", "1-4");
     wait_for_line(&deployment, "begins on a1", 1);
@@ -78,7 +78,7 @@ fn a_malleable_program_takes_what_is_idle_and_gives_it_back_for_a_rigid_job() {
 }
 
 #[test]
-fn an_evolving_program_gets_what_it_asks_for_though_its_server_is_killed() {
+fn long_an_evolving_program_gets_what_it_asks_for_though_its_server_is_killed() {
     let mut deployment = deployment(3, "never");
     let job = submit_elastic(&deployment, "1-4", "1-4 grow 2");
     wait_for_line(&deployment, "got 2 more, as a1", 1);
@@ -115,7 +115,7 @@ fn long_what_a_program_said_of_losses_outlives_the_server() {
 }
 
 #[test]
-fn what_is_asked_while_the_server_is_away_is_said_when_it_is_back() {
+fn long_what_is_asked_while_the_server_is_away_is_said_when_it_is_back() {
     let mut deployment = deployment(2, "never");
     let gate = deployment.path().join("gate");
     let program = example("elastic");
@@ -153,7 +153,7 @@ fn a_program_that_is_killed_is_followed_by_another_one() {
 }
 
 #[test]
-fn a_program_on_one_cluster_gets_nodes_of_two_or_none() {
+fn long_a_program_on_one_cluster_gets_nodes_of_two_or_none() {
     let settings =
         "[settings]\nresched_timer = \"50ms\"\nfair_start = \"0s\"\nkill_grace = \"1s\"\noffer_idle = \"never\"\n";
     let mut deployment = Deployment::builder().cluster("a", 2).cluster("b", 2).config(settings).start();

@@ -176,7 +176,7 @@ fn long_what_is_deleted_or_cut_from_a_spool_is_missing() {
 }
 
 #[test]
-fn output_for_which_the_disk_of_its_node_had_no_room_is_no_success() {
+fn long_output_for_which_the_disk_of_its_node_had_no_room_is_no_success() {
     let Some(disk) = SmallDisk::of_mib(32) else { return };
     let deployment = Deployment::with_node_on(&disk);
     // Its end says nothing of what could not be written.

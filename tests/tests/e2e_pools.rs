@@ -79,7 +79,7 @@ fn follows(deployment: &Deployment, program: &Path) {
 }
 
 #[test]
-fn a_pool_of_std_threads_is_called_back() {
+fn long_a_pool_of_std_threads_is_called_back() {
     let Some((deployment, _)) = deployment() else { return };
     let source = Path::new("malleable/examples/pool.cpp");
     let Some(program) = compile(&deployment, Language::Cxx, source) else { return };

@@ -119,7 +119,7 @@ fn long_who_waits_for_a_run_is_told_why_and_until_when() {
 }
 
 #[test]
-fn a_server_that_says_nothing_holds_no_signal_back() {
+fn long_a_server_that_says_nothing_holds_no_signal_back() {
     let deployment = Deployment::of_nodes(1);
     let busy = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 600"]).to_string();
     let mut waiting = deployment.command(&["run", "-N", "1", "-t", "1m", "true"]);
@@ -178,7 +178,7 @@ fn a_second_ctrl_c_kills_at_once_what_does_not_want_to_end() {
 }
 
 #[test]
-fn a_third_ctrl_c_leaves_a_job_whose_node_does_not_answer() {
+fn long_a_third_ctrl_c_leaves_a_job_whose_node_does_not_answer() {
     let mut deployment = Deployment::of_nodes(1);
     let mut run = deployment.command(&["run", "sh", "-c", "echo runs; sleep 600"]);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());

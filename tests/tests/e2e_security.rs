@@ -198,7 +198,7 @@ fn over_the_local_socket_they_cost_the_same_and_half_a_frame_its_channel() {
 }
 
 #[test]
-fn garbage_datagrams_are_dropped_while_a_job_runs_and_others_are_served() {
+fn long_garbage_datagrams_are_dropped_while_a_job_runs_and_others_are_served() {
     let deployment = Deployment::of_nodes(1);
     let forger = Forger::of(deployment.server_dir());
     let nodes = deployment.rms(&["nodes", "--json"]).ok().json();

@@ -253,7 +253,7 @@ fn check_mpi_jobs_keep_apart(mpi: Mpi) {
 }
 
 #[test]
-fn two_jobs_of_open_mpi_on_one_node_keep_to_their_cores() {
+fn long_two_jobs_of_open_mpi_on_one_node_keep_to_their_cores() {
     check_mpi_jobs_keep_apart(Mpi::OpenMpi);
 }
 

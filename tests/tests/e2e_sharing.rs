@@ -205,7 +205,7 @@ fn long_a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
 }
 
 #[test]
-fn a_guest_lends_to_another_that_is_inside_the_owner_once_it_ends() {
+fn long_a_guest_lends_to_another_that_is_inside_the_owner_once_it_ends() {
     for allocation in ["nodes", "cores"] {
         // More cores than the machine may have: what is looked at is who has which of them.
         let mut deployment = deployment_of(allocation, "pack:1 core:8 pu:1");

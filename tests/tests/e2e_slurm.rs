@@ -45,7 +45,7 @@ fn the_account_of_a_job_is_told_from_its_submission_to_the_history() {
 }
 
 #[test]
-fn a_job_runs_on_the_nodes_that_it_names() {
+fn long_a_job_runs_on_the_nodes_that_it_names() {
     let deployment = Deployment::of_nodes(4);
     let of_script = output_of(&deployment, "#!/bin/sh\n#SBATCH -w a[2-3]\necho $SLURM_JOB_NODELIST\n");
     assert_eq!(of_script, "a[2-3]\n", "both, because it does not say how many");

@@ -123,28 +123,28 @@ fn a_team_of_clang_is_as_large_as_there_are_cpus() {
 }
 
 #[test]
-fn clauses_are_capped_and_kept_where_there_is_room() {
+fn long_clauses_are_capped_and_kept_where_there_is_room() {
     for runtime in OpenMp::ALL {
         follows(runtime, "clause", (4, 1));
     }
 }
 
 #[test]
-fn every_kind_of_parallel_loop_is_capped() {
+fn long_every_kind_of_parallel_loop_is_capped() {
     for runtime in OpenMp::ALL {
         follows(runtime, "loops", (3, 1));
     }
 }
 
 #[test]
-fn inner_teams_share_what_outer_ones_have() {
+fn long_inner_teams_share_what_outer_ones_have() {
     for runtime in OpenMp::ALL {
         follows(runtime, "nested", (4, 1));
     }
 }
 
 #[test]
-fn regions_of_one_thread_and_programs_without_regions_go_on() {
+fn long_regions_of_one_thread_and_programs_without_regions_go_on() {
     for runtime in OpenMp::ALL {
         follows(runtime, "one", (1, 1));
     }
@@ -152,7 +152,7 @@ fn regions_of_one_thread_and_programs_without_regions_go_on() {
 }
 
 #[test]
-fn a_child_that_executes_nothing_follows_for_itself() {
+fn long_a_child_that_executes_nothing_follows_for_itself() {
     for runtime in OpenMp::ALL {
         follows(runtime, "fork", (2, 1));
     }
@@ -204,7 +204,7 @@ fn lends_under_mpirun(mpirun: &Path, program: &Path) {
 }
 
 #[test]
-fn a_rank_with_threads_under_mpirun_lends_a_cpu_and_has_it_back() {
+fn long_a_rank_with_threads_under_mpirun_lends_a_cpu_and_has_it_back() {
     for mpi in Mpi::ALL {
         if let (Some(program), Some(mpirun)) = (build_hybrid_or_skip(mpi, "hybrid"), mpi.mpirun()) {
             lends_under_mpirun(&mpirun, &program);
@@ -283,7 +283,7 @@ fn a_process_that_is_killed_is_not_waited_for() {
 }
 
 #[test]
-fn an_agent_that_is_killed_between_the_word_and_the_move_finds_it_done() {
+fn long_an_agent_that_is_killed_between_the_word_and_the_move_finds_it_done() {
     let Some(mut deployment) = deployment(&["--shrink-patience-ms", "2000"]) else { return };
     let (job, pid) = {
         let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
@@ -301,7 +301,7 @@ fn an_agent_that_is_killed_between_the_word_and_the_move_finds_it_done() {
 }
 
 #[test]
-fn a_supervisor_that_is_killed_between_the_word_and_the_move_takes_its_job_along() {
+fn long_a_supervisor_that_is_killed_between_the_word_and_the_move_takes_its_job_along() {
     let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
     let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "stubborn", &[]) else { return };
     let pid = pid(&deployment);
@@ -382,7 +382,7 @@ fn told_of(deployment: &Deployment, job: &str) -> serde_json::Value {
 
 /// A runtime that binds threads has bound the main one before the process joins. The process is not pinned by that.
 #[test]
-fn a_team_that_is_bound_to_places_has_more_than_one_cpu_again() {
+fn long_a_team_that_is_bound_to_places_has_more_than_one_cpu_again() {
     let Some(deployment) = deployment(&[]) else { return };
     let listed = two_cpus();
     let (first, second) = listed.split_once(',').expect("two");

@@ -92,7 +92,7 @@ impl World {
 }
 
 #[test]
-fn a_job_has_its_users_ids_and_nothing_of_the_agents() {
+fn long_a_job_has_its_users_ids_and_nothing_of_the_agents() {
     let Some(world) = World::start() else { return };
     let script = "exec > said 2>&1\nid -u; id -g; id -G; umask; echo $USER $LOGNAME $HOME $SHELL\n\
                   ls -l /proc/self/fd > fds; wc -l < fds\ngrep CapEff /proc/self/status\nenv > env; touch made\n";
@@ -122,7 +122,7 @@ fn a_job_has_its_users_ids_and_nothing_of_the_agents() {
 }
 
 #[test]
-fn what_the_user_may_not_do_the_job_may_not_do() {
+fn long_what_the_user_may_not_do_the_job_may_not_do() {
     let Some(world) = World::start() else { return };
     let adas = world.ada.home.to_string_lossy().into_owned();
     let cases: [(Vec<&str>, &str); 4] = [
@@ -163,7 +163,7 @@ fn what_the_user_may_not_do_the_job_may_not_do() {
 }
 
 #[test]
-fn another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
+fn long_another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
     let Some(world) = World::start() else { return };
     let script = "#!/bin/sh\n# the-secret-script\necho the-secret-output; sleep 1000\n";
     let path = world.ada.home.join("job.sh");

@@ -68,7 +68,7 @@ fn long_a_program_that_misuses_everything_gets_errors_and_never_crashes() {
 }
 
 #[test]
-fn exceptions_of_cxx_pass_by_the_library() {
+fn long_exceptions_of_cxx_pass_by_the_library() {
     for linkage in LINKAGES {
         let Some(program) = Program::compile(Language::Cxx, "tests/programs/plus.cc", linkage) else { return };
         let text = printed(program.run(&[]));
@@ -104,7 +104,7 @@ fn fortran_has_every_function_and_every_constant_of_c() {
 }
 
 #[test]
-fn the_examples_compile_and_say_how_they_are_used() {
+fn long_the_examples_compile_and_say_how_they_are_used() {
     for (language, source) in [(Language::C, "examples/steps.c"), (Language::Fortran, "examples/malleable.f90")] {
         for linkage in LINKAGES {
             let Some(program) = Program::compile(language, source, linkage) else { continue };

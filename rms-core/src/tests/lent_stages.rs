@@ -136,9 +136,9 @@ impl World {
 }
 
 #[test]
-fn long_stages_begin_in_time_whoever_lends() {
+fn stages_begin_in_time_whoever_lends() {
     let mut n_loans = [0, 0];
-    for_seeds("long_stages_begin_in_time_whoever_lends", 40, |dice| {
+    for_seeds("stages_begin_in_time_whoever_lends", 40, |dice| {
         let allocation = ["nodes", "cores"][dice.number(0, 1) as usize];
         let mut world = lending(allocation, 4);
         world.set("max_slowdown", "infinite");

@@ -15,7 +15,7 @@ const PATH_VARIABLE: &str = "RMS_TEST_JOURNAL";
 const POLICY: SnapshotPolicy = SnapshotPolicy { facts: 300, bytes: u64::MAX };
 
 #[test]
-fn killed_in_the_middle_of_commits_nothing_acknowledged_is_lost() {
+fn long_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("journal");
     drop(FactLog::create(&path, POLICY).expect("a new journal"));
@@ -69,7 +69,7 @@ fn append_until_killed(path: &Path, counted: Counted, after: Duration) -> u64 {
 }
 
 #[test]
-#[ignore = "the child of killed_in_the_middle_of_commits_nothing_acknowledged_is_lost"]
+#[ignore = "the child of long_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost"]
 fn child_appends_for_ever() {
     let Some(path) = std::env::var_os(PATH_VARIABLE) else { return };
     let mut log = reopened(Path::new(&path), POLICY);

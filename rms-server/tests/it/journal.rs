@@ -391,7 +391,7 @@ fn a_damaged_journal_is_recovered_up_to_the_damage() {
 
 /// The snapshot is enough to go on from, whatever happened to the log after it.
 #[test]
-fn a_journal_without_a_log_is_recovered_up_to_its_snapshot() {
+fn long_a_journal_without_a_log_is_recovered_up_to_its_snapshot() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 4] = [
         ("missing", |log| fs::remove_file(log).expect("a file")),

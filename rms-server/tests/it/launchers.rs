@@ -402,7 +402,7 @@ impl Scene {
 }
 
 #[test]
-fn calls_that_nobody_reads_the_answers_of_are_not_read_either() {
+fn long_calls_that_nobody_reads_the_answers_of_are_not_read_either() {
     tell(async {
         let scene = Scene::of_nodes(1).await;
         let eve = scene.server.user("eve").await;
@@ -427,7 +427,7 @@ fn calls_that_nobody_reads_the_answers_of_are_not_read_either() {
 }
 
 #[test]
-fn a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_does() {
+fn long_a_launcher_that_never_reads_costs_little_and_sees_the_newest_view_when_it_does() {
     tell(async {
         let scene = Scene::of_nodes(5).await;
         let eve = scene.server.user("eve").await;

@@ -56,7 +56,7 @@ fn the_file_sets_what_no_admin_has_set() {
 
 /// The driver measures passes: a queue for which they are fast enough is considered to its end.
 #[test]
-fn the_depth_of_the_queue_follows_how_long_passes_take() {
+fn long_the_depth_of_the_queue_follows_how_long_passes_take() {
     tell(async {
         let server = Server::start();
         let admin = server.admin().await;

@@ -239,7 +239,7 @@ fn easy_is_a_bare_easy() {
 }
 
 #[test]
-fn long_conservative_is_a_bare_conservative() {
+fn conservative_is_a_bare_conservative() {
     check(Policy::Conservative, false, BareScheduler::conservative);
     check(Policy::Conservative, true, BareScheduler::conservative);
 }
@@ -279,7 +279,7 @@ fn easy_never_delays_the_promised_start_of_the_head() {
 
 /// The same where jobs end early: promises only ever move forward.
 #[test]
-fn long_conservative_never_delays_anyone() {
+fn conservative_never_delays_anyone() {
     for (seed, is_exact) in seeds(200).flat_map(|seed| [(seed, true), (seed, false)]) {
         let load = load(seed, is_exact);
         let jobs = trace_jobs(&load);
@@ -350,7 +350,7 @@ fn long_a_pass_moves_forward_whoever_can_move() {
 
 /// Most passes consider some of the queue only: a pass over all would find any other job that could have started.
 #[test]
-fn long_a_pass_leaves_nobody_waiting_who_could_start() {
+fn a_pass_leaves_nobody_waiting_who_could_start() {
     for (seed, policy) in seeds(200).flat_map(|seed| [(seed, Policy::Easy), (seed, Policy::Conservative)]) {
         let load = load(seed, false);
         let mut dice = Dice::new(seed, 8);

@@ -251,7 +251,7 @@ fn a_process_that_vanishes_in_the_middle_leaks_nothing() {
 }
 
 #[test]
-fn long_the_death_of_the_server_at_any_step_of_a_negotiation_is_healed() {
+fn the_death_of_the_server_at_any_step_of_a_negotiation_is_healed() {
     let points = [
         CrashPoint::BeforeCommit,
         CrashPoint::AfterCommit,

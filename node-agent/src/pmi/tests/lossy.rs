@@ -197,7 +197,7 @@ fn tell(dice: Dice) -> (usize, usize) {
 }
 
 #[test]
-fn jobs_that_spawn_come_to_their_end_whatever_gets_lost() {
+fn long_jobs_that_spawn_come_to_their_end_whatever_gets_lost() {
     let (mut n_actors, mut n_refused) = (0, 0);
     for_seeds("whatever_gets_lost", 300, |dice| {
         let (actors, refused) = tell(dice.clone());

@@ -51,7 +51,7 @@ fn crowded() -> TraceJobs {
 }
 
 #[test]
-fn long_where_settings_do_nothing_the_answer_is_no_difference() {
+fn where_settings_do_nothing_the_answer_is_no_difference() {
     let found = tuned(small(&[0, 10], &[0, 5]), &settings(0, 0), 50, &idle(), Launchers::default());
     assert_eq!(found.answer, Advice::NoDifference, "{found:?}");
     assert_eq!(found.recommended, found.current);
@@ -72,7 +72,7 @@ fn long_where_they_matter_the_better_one_is_found_and_the_current_one_kept_if_it
 }
 
 #[test]
-fn long_the_delay_is_for_launchers_alone() {
+fn the_delay_is_for_launchers_alone() {
     let sweep = || Sweep { most_waste: 0.9, ..small(&[0, 10], &[0]) };
     let without = tuned(sweep(), &settings(0, 0), 50, &idle(), Launchers::default());
     assert_eq!(without.recommended.fair_start_s, 0.0, "{}", without.reason);
