@@ -68,6 +68,9 @@ pub enum Submitted {
         at: Option<Time>,
         /// Why it would not start at once.
         reason: Option<Reason>,
+        /// If several sizes are possible: when each would start if it were the only one. Empty otherwise, and if the
+        /// job cannot be planned yet.
+        sizes: Vec<(Request, Option<Time>)>,
     },
 }
 

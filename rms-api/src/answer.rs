@@ -94,6 +94,10 @@ pub enum Answer {
         request: Request,
         at: Option<Time>,
         reason: Option<Reason>,
+        /// If several sizes are possible: when each would start if it were the only one. Empty otherwise, and if the
+        /// job cannot be planned yet.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sizes: Vec<(Request, Option<Time>)>,
     },
     /// The result of a cancel, signal, hold, release or priority, job by job.
     Jobs {

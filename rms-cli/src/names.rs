@@ -23,6 +23,14 @@ impl ClusterNames {
         let part = |(cluster, count): (&ClusterId, &u32)| format!("{}:{count}", self.name(*cluster));
         request.nodes.iter().map(part).collect::<Vec<_>>().join("+")
     }
+
+    /// Returns the name of the only cluster, for several `a:2+b:2`.
+    pub fn place(&self, request: &Request) -> String {
+        match request.nodes.len() {
+            1 => request.nodes.keys().map(|cluster| self.name(*cluster)).collect(),
+            _ => self.nodes(request),
+        }
+    }
 }
 
 #[cfg(test)]

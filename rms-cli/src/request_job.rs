@@ -2,6 +2,7 @@
 
 use launcher_sdk::{Client, Submitted};
 use rms_api::answer::{NodeLine, Reason};
+use rms_api::call::Submission;
 use rms_api::filter::NodeFilter;
 use rms_model::job::Constraint;
 use rms_model::resources::MEMORY_FEATURE;
@@ -50,17 +51,7 @@ pub async fn request(
     options.slurm_env |= order.script.as_ref().is_some_and(Script::has_sbatch_lines);
     let allow_unset = options.allow_unset.clone().unwrap_or_default();
     let script = order.script.clone();
-    let asks_for_all = match &options.nodes {
-        Some(NodeCount::AtLeast(_)) => true,
-        Some(NodeCount::Exactly(_) | NodeCount::Range { .. } | NodeCount::PerCluster(_)) | None => {
-            options.malleable.has_no_end()
-        }
-    };
-    let largest = match asks_for_all {
-        true => largest_cluster(client, options.clusters.as_deref().unwrap_or_default()).await?,
-        false => 0,
-    };
-    let submission = submission::build(options, order, &caller, largest)?;
+    let submission = submission(client, options, order, &caller).await?;
     if let Some(script) = script {
         for warning in unmet::check(
             &script,
@@ -80,12 +71,35 @@ pub async fn request(
             }
             Ok(Requested::Job(job))
         }
-        Submitted::WouldStart { request, at, reason } => {
+        Submitted::WouldStart { request, at, reason, .. } => {
             let clusters = context.cluster_names(client).await?;
             let reason = reason.map(Box::new);
             Ok(Requested::WouldStart { request, at, reason, clusters, now: caller.now })
         }
     }
+}
+
+/// Returns the submission that the options describe.
+///
+/// # Errors
+/// The flags are wrong, or the server cannot be asked for the largest cluster.
+pub async fn submission(
+    client: &Client,
+    options: JobOptions,
+    order: Order,
+    caller: &Caller,
+) -> Result<Submission, Failure> {
+    let asks_for_all = match &options.nodes {
+        Some(NodeCount::AtLeast(_)) => true,
+        Some(NodeCount::Exactly(_) | NodeCount::Range { .. } | NodeCount::PerCluster(_)) | None => {
+            options.malleable.has_no_end()
+        }
+    };
+    let largest = match asks_for_all {
+        true => largest_cluster(client, options.clusters.as_deref().unwrap_or_default()).await?,
+        false => 0,
+    };
+    Ok(submission::build(options, order, caller, largest)?)
 }
 
 /// Warns about nodes on which the job may start and exceed the memory that it requests.

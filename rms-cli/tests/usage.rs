@@ -58,7 +58,6 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["resize-done", "7"], "--generation 3"),
         (&["negotiations", "all"], "name one job, like 7"),
         (&["admin", "negotiation", "force", "7", "x"], "like r1 or a2"),
-        (&["plan", "-N", "1-4"], "--time"),
         (&["plan", "-N", "1-4", "-t", "1h", "--downey", "0.5,1"], "like 12,0.5"),
         (&["submit", "--mem", "much", "--wrap", "true"], "write 512M"),
         (&["submit", "-C", "a|b", "--wrap", "true"], "alternatives"),
@@ -144,8 +143,6 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["submit", "--mem=1G", "--mem-per-cpu=1G", "--wrap", "true"], "cannot be used with"),
         (&["update", "7", "gpus=x"], "with a type a100:2"),
         (&["run", "--pty", "bash"], "--stdin"),
-        (&["plan", "-n", "17"], "unexpected argument '-n'"),
-        (&["plan", "--job-name", "x"], "unexpected argument '--job-name'"),
         (&["cancel", "-u", "ada"], "user:NAME"),
         (&["queue", "-j", "7"], "rms show 7"),
         // An unknown flag is not taken as the program.

@@ -74,9 +74,11 @@ impl Queue<'_> {
 
     fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec, held: bool) -> Answer {
         let state = self.jobs.state();
+        let cannot_be_planned =
+            |reason| Answer::WouldStart { request: spec.options[0].clone(), at: None, reason, sizes: Vec::new() };
         if held {
             let reason = Some(Reason::Held { by: spec.owner.0.clone() });
-            return Answer::WouldStart { request: spec.options[0].clone(), at: None, reason };
+            return cannot_be_planned(reason);
         }
         let is_before = |job: &JobId| state.jobs()[job].spec.priority >= spec.priority;
         let n_before = || state.demands().filter(|(job, _)| is_before(job)).count() as u32;
@@ -85,9 +87,9 @@ impl Queue<'_> {
         {
             // The job is not planned before others have started.
             let reason = Some(Reason::BeyondDepth { depth, position: n_before + 1 });
-            return Answer::WouldStart { request: spec.options[0].clone(), at: None, reason };
+            return cannot_be_planned(reason);
         }
-        let placed = plan::plan_with(self.jobs.state(), now, spec);
+        let plan::WouldStart { chosen: placed, alone } = plan::plan_with(self.jobs.state(), now, spec);
         let plan = self.jobs.context.estimates(now);
         let reason = match &placed {
             Placed::Now { .. } => None,
@@ -96,11 +98,15 @@ impl Queue<'_> {
                 plan::outcome_reason(self.jobs.state(), &plan, waiting, &placed, now)
             }
         };
-        let request = placed.request().unwrap_or(&spec.options[0]).clone();
         // Until its begin the job is not in the queue.
-        let (at, begin) = (placed.estimate(now), spec.begin.unwrap_or(now));
-        let reason = if at.is_some_and(|at| at < begin) { Some(Reason::NotBefore { at: begin }) } else { reason };
-        Answer::WouldStart { request, at: at.map(|at| at.max(begin)), reason }
+        let begin = spec.begin.unwrap_or(now);
+        let start = |placed: &Placed| placed.estimate(now).map(|at| at.max(begin));
+        let is_early = placed.estimate(now).is_some_and(|at| at < begin);
+        let reason = if is_early { Some(Reason::NotBefore { at: begin }) } else { reason };
+        let sizes = spec.options.iter().zip(&alone);
+        let sizes = sizes.map(|(option, placed)| (placed.request().unwrap_or(option).clone(), start(placed))).collect();
+        let request = placed.request().unwrap_or(&spec.options[0]).clone();
+        Answer::WouldStart { request, at: start(&placed), reason, sizes }
     }
 
     /// Calls `act` for each selected job that the caller may touch.

@@ -98,7 +98,7 @@ pub enum Verb {
     /// Draw the occupation of the clusters over time
     View(view::Args),
     /// Preview start and end of each size of a job
-    Plan(plan::Args),
+    Plan(Box<plan::Args>),
     /// Wait until jobs have ended
     Wait(wait::Args),
     /// Show the output of a job
@@ -151,7 +151,7 @@ impl Verb {
             Verb::History(args) => history::run(args, context).await,
             Verb::Explain(args) => explain::run(args, context).await,
             Verb::View(args) => view::run(args, context).await,
-            Verb::Plan(args) => plan::run(args, context).await,
+            Verb::Plan(args) => plan::run(*args, context).await,
             Verb::Wait(args) => wait::run(args, context).await,
             Verb::Logs(args) => logs::run(args, context).await,
             Verb::Token(args) => token::run(args, context).await,

@@ -1,28 +1,29 @@
-//! `rms plan`: previews each size from a live view, without submitting anything.
+//! `rms plan`: when each size of a job would start and end, without submitting anything.
 
-use rms_api::answer::{ClusterView, ViewAnswer};
-use rms_api::call::{Nodes, Shape};
-use rms_model::time::parse_wall;
-use rms_model::{Span, Time};
+use launcher_sdk::{CallError, Submitted};
+use rms_api::answer::Reason;
+use rms_model::{Request, Span, Time, Work};
 use serde_json::{Value, json};
 
+use crate::caller::Caller;
 use crate::context::Context;
+use crate::explain;
 use crate::failure::{Exit, Failure};
+use crate::job_options::JobOptions;
 use crate::json;
-use crate::model_options::{ModelError, ModelOptions};
+use crate::names::ClusterNames;
 use crate::output::Show;
-use crate::size::{NodeCount, Shapes};
+use crate::request_job;
 use crate::stamp;
+use crate::submission::{Order, Output};
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 For each size, it shows the cluster where the job would end first if it were
-submitted now, behind all waiting jobs; a * marks the best one, which is what
-'rms submit' with the same flags would choose. Features and memory of nodes are
-ignored. Where jobs share nodes, it plans whole nodes, as with
-'submit --exclusive'; 'rms submit --test-only' says when a part of them would be
-free.
+submitted now, behind all waiting jobs, and had this size alone; a * marks the
+size that 'rms submit' with the same flags would choose. Sizes that no cluster
+has nodes for are left out.
 
 With --amdahl or --downey, --time is the time on one node, or on as many as
 --time-on says.
@@ -35,146 +36,94 @@ Examples:
   rms plan --table times.txt               by measured times: lines like '4 35m'
   rms plan --shapes 2x1h,4x35m             by sizes and times on the command
                                            line
+  rms plan -N 1-4 -n 8 -c 4 --mem 16G -t 1h
+                                           parts of nodes, where jobs share them
   rms submit -N $(rms plan -q -N 1-8 --amdahl 0.9 --time 4h) -t 1h job.sh")]
 pub struct Args {
-    /// Nodes: 4, 1-16, 1-15:4 (in steps), 2+ (or more)
-    #[arg(short = 'N', long, value_name = "COUNT", required_unless_present_any = ["table", "shapes"])]
-    nodes: Option<NodeCount>,
-    /// Wall time of every size, or, with a model, on one node: 90s, 1h30m, 30 (minutes), HH:MM:SS
-    #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall, required_unless_present_any = ["table", "shapes"])]
-    time: Option<Span>,
-    /// Sizes, each with its wall time: 2x1h,4x35m; instead of -N and -t
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["nodes", "time"])]
-    shapes: Option<Shapes>,
     #[command(flatten)]
-    model: ModelOptions,
-    /// Clusters that the job may use: a,b; any if absent
-    #[arg(short = 'M', long, value_name = "NAMES", value_delimiter = ',')]
-    clusters: Vec<String>,
+    options: JobOptions,
 }
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
-    let mut view = client.view(None).await?;
-    if let Some(unknown) = args.clusters.iter().find(|name| view.clusters.iter().all(|cluster| cluster.name != **name))
-    {
-        let failure = Failure::new("no_such_cluster", format!("there is no cluster '{unknown}'"));
-        return Err(failure.hint("'rms nodes' shows which there are"));
-    }
-    view.clusters.retain(|cluster| args.clusters.is_empty() || args.clusters.contains(&cluster.name));
-    let largest = view.clusters.iter().map(|cluster| cluster.total).max().unwrap_or(0);
-    let shapes = shapes(&args, largest)?;
-    let plan = Plan::of(&view, &shapes);
-    if plan.sizes.is_empty() {
-        let failure = Failure::new("too_many_nodes", "no cluster has enough usable nodes for any of these sizes");
-        return Err(failure.hint("'rms nodes' shows how many there are"));
-    }
-    context.output.show(&plan)?;
+    let caller = Caller::read()?;
+    // What runs decides nothing.
+    let work = Work::Tasks { argv: vec!["true".to_owned()] };
+    let order = Order { work, name: "plan".to_owned(), output: Output::File, test_only: true, script: None };
+    let submission = request_job::submission(&client, args.options, order, &caller).await?;
+    let Submitted::WouldStart { request, at, reason, sizes } = client.submit(submission).await? else {
+        return Err(CallError::Unexpected.into());
+    };
+    let sizes = if sizes.is_empty() { vec![(request.clone(), at)] } else { sizes };
+    let clusters = context.cluster_names(&client).await?;
+    context.output.show(&Plan::of(caller.now, &sizes, &request, reason, &clusters))?;
     Ok(Exit::OK)
 }
 
-fn shapes(args: &Args, largest: u32) -> Result<Vec<Shape>, ModelError> {
-    if let Some(Shapes(shapes)) = &args.shapes {
-        return Ok(shapes.clone());
-    }
-    let is_wanted = |n_nodes| args.nodes.as_ref().is_none_or(|nodes| nodes.allows(n_nodes));
-    if let Some(listed) = args.model.listed(is_wanted)? {
-        return Ok(listed);
-    }
-    let counted = args.nodes.as_ref().map(|nodes| nodes.shapes(args.time, || largest)).unwrap_or_default();
-    args.model.timed(counted, args.time)
-}
-
-/// The start and end of each size.
+/// The start and end of each size, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub now: Time,
     pub sizes: Vec<Planned>,
-    /// The index of the size that ends first; among equals, the one with more nodes.
+    /// The index of the size that the server would choose.
     pub best: usize,
+    /// Why that size would not start at once.
+    pub reason: Option<Reason>,
 }
 
-/// One size, on the cluster where it ends first.
+/// One size, on the cluster where it starts first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub nodes: u32,
-    /// Nodes as `rms` writes them: the cluster's name, or each with its number.
+    /// The cluster's name, or each with its number.
     pub place: String,
     pub wall: Span,
-    pub start: Time,
+    /// `None` if that cannot be planned yet.
+    pub start: Option<Time>,
 }
 
 impl Planned {
-    fn end(&self) -> Time {
-        self.start + self.wall
+    fn end(&self) -> Option<Time> {
+        self.start.map(|start| start + self.wall)
     }
 }
 
 impl Plan {
-    /// Returns the sizes in ascending order, without those that fit nowhere.
-    pub fn of(view: &ViewAnswer, shapes: &[Shape]) -> Plan {
-        let mut sizes: Vec<Planned> = shapes.iter().filter_map(|shape| planned(view, shape)).collect();
-        sizes.sort_by_key(|planned| planned.nodes);
-        let key = |(_, planned): &(usize, &Planned)| (planned.end(), std::cmp::Reverse(planned.nodes));
-        let best = sizes.iter().enumerate().min_by_key(key).map_or(0, |(idx, _)| idx);
-        Plan { now: view.now, sizes, best }
-    }
-}
-
-/// Returns the plan for this size on the cluster where it ends first.
-fn planned(view: &ViewAnswer, shape: &Shape) -> Option<Planned> {
-    let wall = shape.wall?;
-    match &shape.nodes {
-        Nodes::Count(nodes) => {
-            let on = |cluster: &ClusterView| Some((free(cluster, *nodes, wall, view.now)?, cluster.name.clone()));
-            let (start, place) = view.clusters.iter().filter_map(on).min_by_key(|(start, _)| *start)?;
-            Some(Planned { nodes: *nodes, place, wall, start })
-        }
-        Nodes::PerCluster(counts) => {
-            let start = together(view, counts, wall)?;
-            let place: Vec<String> = counts.iter().map(|(name, nodes)| format!("{name}:{nodes}")).collect();
-            Some(Planned { nodes: counts.values().sum(), place: place.join(","), wall, start })
-        }
-        // Only tasks without a size have this, and a plan is about sizes.
-        Nodes::FromTasks => None,
-    }
-}
-
-/// Returns when `nodes` nodes of a cluster are first free for `wall`.
-fn free(cluster: &ClusterView, nodes: u32, wall: Span, from: Time) -> Option<Time> {
-    let occupied = occupied(cluster);
-    occupied.first_hole(i64::from(cluster.capacity), i64::from(nodes), wall, from).map(|hole| hole.start)
-}
-
-fn occupied(cluster: &ClusterView) -> rms_model::Profile {
-    let mut occupied = cluster.started.clone();
-    occupied += &cluster.ghosts;
-    occupied += &cluster.planned;
-    occupied += &cluster.offered;
-    occupied
-}
-
-/// Returns when the nodes of several clusters are free at once: each cluster in turn moves the start, until none does.
-fn together(view: &ViewAnswer, counts: &std::collections::BTreeMap<String, u32>, wall: Span) -> Option<Time> {
-    let mut start = view.now;
-    loop {
-        let before = start;
-        for (name, nodes) in counts {
-            let cluster = view.clusters.iter().find(|cluster| cluster.name == *name)?;
-            start = free(cluster, *nodes, wall, start)?;
-        }
-        if start == before {
-            return Some(start);
-        }
+    /// `chosen` is the size that the server would choose.
+    fn of(
+        now: Time,
+        sizes: &[(Request, Option<Time>)],
+        chosen: &Request,
+        reason: Option<Reason>,
+        clusters: &ClusterNames,
+    ) -> Plan {
+        let size_of = |request: &Request| (request.n_nodes(), request.wall);
+        let mut sizes: Vec<&(Request, Option<Time>)> = sizes.iter().collect();
+        // Of the same size on several clusters the first is kept.
+        sizes.sort_by_key(|(request, start)| (size_of(request), start.is_none(), *start, request != chosen));
+        sizes.dedup_by_key(|(request, _)| size_of(request));
+        let best = sizes.iter().position(|(request, _)| size_of(request) == size_of(chosen)).unwrap_or(0);
+        let planned = |(request, start): &(Request, Option<Time>)| Planned {
+            nodes: request.n_nodes(),
+            place: clusters.place(request),
+            wall: request.wall,
+            start: *start,
+        };
+        Plan { now, sizes: sizes.into_iter().map(planned).collect(), best, reason }
     }
 }
 
 impl Show for Plan {
     fn text(&self) -> String {
+        if self.sizes.iter().all(|planned| planned.start.is_none()) {
+            let why = self.reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, &[], self.now)));
+            return format!("it is possible, but cannot be planned yet{}\n", why.unwrap_or_default());
+        }
         let mut table = Table::new(&["", ">nodes", "place", "wall", "starts", "ends"]);
-        let moment = |time: Time| match time <= self.now {
-            true => "now".to_owned(),
-            false => format!("in {}", stamp::brief(time.since(self.now))),
+        let moment = |time: Option<Time>| match time {
+            None => "-".to_owned(),
+            Some(time) if time <= self.now => "now".to_owned(),
+            Some(time) => format!("in {}", stamp::brief(time.since(self.now))),
         };
         for (idx, planned) in self.sizes.iter().enumerate() {
             let mark = if idx == self.best { "*" } else { "" };
@@ -196,13 +145,13 @@ impl Show for Plan {
                 "nodes": planned.nodes,
                 "place": planned.place,
                 "wall_ms": json::span(planned.wall),
-                "start": json::time(Some(planned.start)),
-                "end": json::time(Some(planned.end())),
+                "start": json::time(planned.start),
+                "end": json::time(planned.end()),
                 "best": idx == self.best,
             })
         };
         let sizes: Vec<Value> = self.sizes.iter().enumerate().map(size).collect();
-        json!({"now": json::time(Some(self.now)), "sizes": sizes})
+        json!({"now": json::time(Some(self.now)), "sizes": sizes, "reason": json::reason(self.reason.as_ref())})
     }
 
     /// Returns only the best number of nodes.
@@ -218,8 +167,8 @@ impl Show for Plan {
                 planned.nodes.to_string(),
                 planned.place.clone(),
                 planned.wall.as_millis().to_string(),
-                stamp::iso(planned.start).unwrap_or_default(),
-                stamp::iso(planned.end()).unwrap_or_default(),
+                planned.start.and_then(stamp::iso).unwrap_or_default(),
+                planned.end().and_then(stamp::iso).unwrap_or_default(),
             ]);
         }
         Some(table)
@@ -230,57 +179,54 @@ impl Show for Plan {
 mod tests {
     use std::collections::BTreeMap;
 
-    use rms_model::{ClusterId, Profile};
+    use rms_model::ClusterId;
 
     use super::*;
 
-    /// Returns a view: cluster a has 8 nodes, of which 6 are busy for 100 s; b has 4, all of them ghosts for 10 s.
-    fn view() -> ViewAnswer {
-        let now = Time::from_secs(1000);
-        let busy = |secs, nodes| Profile::from_pairs(now, [(Span::from_secs(secs), nodes)]);
-        let cluster = |id, name: &str, capacity, started, ghosts| ClusterView {
-            cluster: ClusterId(id),
-            name: name.to_owned(),
-            capacity,
-            total: capacity,
-            started,
-            ghosts,
-            planned: Profile::new(),
-            offered: Profile::new(),
-            choosable: None,
-            cores: None,
-        };
-        let clusters =
-            vec![cluster(0, "a", 8, busy(100, 6), Profile::new()), cluster(1, "b", 4, Profile::new(), busy(10, 4))];
-        ViewAnswer { now, job: None, clusters }
+    fn clusters() -> ClusterNames {
+        ClusterNames::new([(ClusterId(1), "a".to_owned()), (ClusterId(2), "b".to_owned())])
     }
 
-    fn check(text: &str, best: u32, expected: &[(u32, &str, i64)]) {
-        let Shapes(shapes) = text.parse().expect("shapes");
-        let view = view();
-        let plan = Plan::of(&view, &shapes);
-        let sizes: Vec<(u32, &str, i64)> = plan
-            .sizes
-            .iter()
-            .map(|planned| (planned.nodes, planned.place.as_str(), planned.start.since(view.now).as_millis() / 1000))
-            .collect();
-        assert_eq!(sizes, expected);
-        assert_eq!(plan.sizes[plan.best].nodes, best);
+    fn request(nodes: &[(u64, u32)], secs: i64) -> Request {
+        let nodes = nodes.iter().map(|(cluster, count)| (ClusterId(*cluster as _), *count)).collect::<BTreeMap<_, _>>();
+        Request { nodes, wall: Span::from_secs(secs) }
+    }
+
+    fn secs(at: i64) -> Option<Time> {
+        Some(Time::from_secs(at))
     }
 
     #[test]
-    fn each_size_goes_where_it_starts_first_and_the_earliest_end_is_the_best() {
-        check("2x1h,4x35m,8x20m", 8, &[(2, "a", 0), (4, "b", 10), (8, "a", 100)]);
-        check("2x60s,4x55s,9x1s", 2, &[(2, "a", 0), (4, "b", 10)]);
-        // They would end at the same time: more nodes win.
-        check("2x60s,4x50s", 4, &[(2, "a", 0), (4, "b", 10)]);
-        check("a:3+b:4x1h", 7, &[(7, "a:3,b:4", 100)]);
+    fn each_size_is_shown_where_it_starts_first_and_the_one_that_is_chosen_is_marked() {
+        let chosen = request(&[(2, 4)], 600);
+        let sizes = [
+            (request(&[(1, 8)], 300), secs(1500)),
+            (request(&[(1, 4)], 600), secs(1030)),
+            (chosen.clone(), secs(1010)),
+            (request(&[(1, 2), (2, 1)], 900), None),
+        ];
+        let plan = Plan::of(Time::from_secs(1000), &sizes, &chosen, None, &clusters());
+        let shown: Vec<_> = plan.sizes.iter().map(|size| (size.nodes, size.place.as_str(), size.start)).collect();
+        assert_eq!(shown, [(3, "a:2+b:1", None), (4, "b", secs(1010)), (8, "a", secs(1500))]);
+        assert_eq!(plan.ids(), ["4"]);
+        let text = plan.text();
+        assert!(text.contains("in 10s") && text.contains("in 8m20s"), "{text}");
     }
 
     #[test]
-    fn nodes_of_clusters_that_are_not_there_are_no_plan() {
-        let shape =
-            Shape { nodes: Nodes::PerCluster(BTreeMap::from([("z".into(), 1)])), wall: Some(Span::from_secs(1)) };
-        assert!(Plan::of(&view(), &[shape]).sizes.is_empty());
+    fn of_one_size_on_two_clusters_at_once_the_one_that_is_chosen_is_shown() {
+        let chosen = request(&[(2, 4)], 600);
+        let sizes = [(request(&[(1, 4)], 600), secs(1010)), (chosen.clone(), secs(1010))];
+        let plan = Plan::of(Time::from_secs(1000), &sizes, &chosen, None, &clusters());
+        assert_eq!((plan.sizes.len(), plan.sizes[0].place.as_str()), (1, "b"));
+    }
+
+    #[test]
+    fn what_cannot_be_planned_is_said_with_its_reason() {
+        let chosen = request(&[(1, 4)], 600);
+        let reason = Some(Reason::BeyondDepth { depth: 2, position: 3 });
+        let plan = Plan::of(Time::from_secs(1000), &[(chosen.clone(), None)], &chosen, reason, &clusters());
+        let text = plan.text();
+        assert!(text.starts_with("it is possible, but cannot be planned yet: "), "{text}");
     }
 }

@@ -12,7 +12,7 @@ use super::timeline::{Alike, Timeline};
 use crate::state::{Line, Piece};
 
 /// Nodes that are alike: the same is free on all of them at each time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) timeline: Timeline,
     pub(super) n_nodes: u32,
@@ -58,7 +58,7 @@ pub(super) struct ByStretch {
 
 /// What is noted while it is found out whether jobs may start on freed nodes; kept only to save the space for the next
 /// job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Checks {
     /// The nodes that the job itself has, by index.
     pub(super) is_own: Vec<bool>,
@@ -69,7 +69,7 @@ pub(super) struct Checks {
 }
 
 /// The timelines of the nodes of a cluster, by the index of the node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Timelines {
     pub(super) scale: Scale,
     /// Indices of the groups; nodes that were never searched have none.

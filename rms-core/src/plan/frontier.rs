@@ -8,7 +8,7 @@
 use rms_model::{Mebibytes, Span, Time};
 
 /// The starts found so far, in a Fenwick tree over the nodes wanted whose nodes are staircases over the spans.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Frontier {
     /// Indexed by 1 + nodes wanted; index 0 is not used.
     nodes: Vec<Staircase>,
@@ -73,7 +73,7 @@ impl SliceWant {
 }
 
 /// The starts found so far for slices, without those that add nothing to the others.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SliceFrontier {
     starts: Vec<(SliceWant, Time)>,
 }

@@ -35,7 +35,7 @@ pub(super) struct Row {
 /// Called for times at which a place decides whether any job has something of a node.
 pub(super) type Changed<'c> = dyn FnMut(&Place, Time, Time) + 'c;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Grid<'a> {
     pub(super) cluster: ClusterId,
     nodes: &'a Nodes,

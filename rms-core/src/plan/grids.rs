@@ -11,7 +11,7 @@ use crate::state::job::Job;
 use crate::state::{NodeRoom, SharedCluster, State};
 
 /// The clusters of a pass that are shared by cores.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Grids<'a> {
     pub(super) by_cluster: BTreeMap<ClusterId, Grid<'a>>,
     /// From when until when a job has something of a node, once whole nodes are counted.

@@ -18,7 +18,7 @@ use crate::state::job::Job;
 use crate::state::node::{Node, NodeGhost};
 
 /// The occupation of the usable nodes that meet a constraint.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ledger<'a> {
     /// `None`: every usable node.
     eligible: Option<BTreeSet<NodeId>>,

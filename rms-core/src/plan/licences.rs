@@ -10,7 +10,7 @@ use crate::state::job::Job;
 use crate::state::{Piece, State};
 
 /// The licences of each cluster over time. A cluster is treated like a node of which only devices are taken.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Licences {
     by_cluster: BTreeMap<ClusterId, Timeline>,
 }

@@ -222,12 +222,12 @@ impl Placed {
 
 /// Computes steps 3 and 4 of 001, Fig. 5.
 pub fn plan(state: &State, now: Time, scope: Scope<'_>) -> Plan {
-    policy::run(state, now, scope, None, None, None)
+    policy::run(state, now, scope, None, None)
 }
 
 /// As [`plan`], from what the last pass has kept; replaces that by what the next pass can use.
 pub(crate) fn plan_on(state: &State, now: Time, scope: Scope<'_>, kept: &mut KeptPlan) -> Plan {
-    policy::run(state, now, scope, None, None, Some(kept))
+    policy::run(state, now, scope, None, Some(kept))
 }
 
 /// Plans the jobs that start now, up to the first waiting job that can start on cores lent by running jobs (004,
@@ -242,8 +242,14 @@ pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan>
     policy::run_before(state, now, seer)
 }
 
+/// When an application would start that was not submitted.
+pub(crate) struct WouldStart {
+    pub chosen: Placed,
+    /// For each of its sizes, if there are several: when it would start if it were the only one.
+    pub alone: Vec<Placed>,
+}
+
 /// Plans as [`plan`] does, with one more application at the end of the queue that was not submitted.
-pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> Placed {
-    let mut plan = policy::run(state, now, Scope::Estimates, Some(applicant), None, None);
-    plan.placements.pop().expect("the applicant is placed last").outcome
+pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> WouldStart {
+    policy::run_with(state, now, applicant)
 }

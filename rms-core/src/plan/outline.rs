@@ -124,7 +124,7 @@ impl Want {
 }
 
 /// The outlines of many timelines.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Outlines {
     /// As in an [`Outline`], by level and timeline.
     once: [Vec<Stretches>; N_LEVELS],

@@ -36,6 +36,7 @@ pub(super) enum Moment {
 }
 
 /// The views as they fill up, application by application.
+#[derive(Clone)]
 pub(super) struct Pass<'a> {
     pub(super) state: &'a State,
     pub(super) now: Time,
@@ -74,6 +75,7 @@ pub(super) struct Pass<'a> {
 }
 
 /// Nodes that are treated as held, or with a `sign` of -1 as no longer held.
+#[derive(Clone)]
 struct Supposed {
     nodes: Vec<NodeId>,
     from: Time,

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, Policy, Request, Span, Time, View};
 
 use super::arrivals;
 use super::freed::FreedPlaces;
@@ -21,7 +21,7 @@ use super::mates::{GuestStart, Mates, SharingRound};
 use super::pass::{Look, Moment, Pass, Taken};
 use super::slices;
 use super::slots::{Held, Slot, Slots};
-use super::{Placed, Placement, Plan, Scope};
+use super::{Placed, Placement, Plan, Scope, WouldStart};
 use crate::state::job::Job;
 use crate::state::{Demand, PlainDemand, QueueKey, Room, State, chooses_nodes};
 
@@ -32,7 +32,6 @@ pub(super) fn run(
     state: &State,
     now: Time,
     scope: Scope<'_>,
-    applicant: Option<&JobSpec>,
     look: Option<&mut Look<'_>>,
     mut kept: Option<&mut KeptPlan>,
 ) -> Plan {
@@ -41,14 +40,12 @@ pub(super) fn run(
     let promises = state.settings().policy == Policy::Conservative;
     let only_starts = scope.is_of_starts();
     let nobody_can = state.n_queued() == 0 || (n_free == 0 && !promises);
-    if only_starts && nobody_can && applicant.is_none() {
+    if only_starts && nobody_can {
         return Plan::of_nobody(now);
     }
     let is_easy = state.settings().policy == Policy::Easy;
     let of_slices = || if is_easy && only_starts && look.is_none() { slices::of_easy(state, now) } else { None };
-    if applicant.is_none()
-        && let Some(plan) = of_slices()
-    {
+    if let Some(plan) = of_slices() {
         return plan;
     }
     let arrivals = match (state.settings().policy, scope) {
@@ -73,9 +70,6 @@ pub(super) fn run(
         walk.pass.all.keep_digests(now);
         walk.look = look;
     }
-    if applicant.is_some() {
-        walk.pass.track_all();
-    }
     walk.kept = kept.as_deref_mut().map(std::mem::take);
     walk.look(Moment::Begins);
     match arrivals {
@@ -86,15 +80,23 @@ pub(super) fn run(
     if let (Some(kept), Some(of_walk)) = (kept, walk.kept.take()) {
         *kept = of_walk;
     }
-    if let Some(spec) = applicant {
-        let from = walk.earliest;
-        let outcome = walk.pass.place(spec, from);
-        walk.placements.push(Placement { job: JobId(0), outcome, view: None });
-    }
     match only_starts {
         true => Plan { placements: walk.placements, ..Plan::of_nobody(now) },
         false => Plan { base_cores, ..walk.into_plan(base) },
     }
+}
+
+/// See [`super::plan_with`].
+pub(super) fn run_with(state: &State, now: Time, spec: &JobSpec) -> WouldStart {
+    let mut walk = Walk::new(state, now, n_free(state), &|_| false);
+    walk.pass.count_whole_nodes();
+    walk.pass.track_all();
+    walk.queue(considered(state), Scope::Estimates);
+    let (mut pass, from) = (walk.pass, walk.earliest);
+    let only = |option: &Request| JobSpec { options: vec![option.clone()], ..spec.clone() };
+    let options = spec.options.iter().filter(|_| spec.options.len() > 1);
+    let alone = options.map(|option| pass.clone().place(&only(option), from)).collect();
+    WouldStart { chosen: pass.place(spec, from), alone }
 }
 
 /// See [`super::plan_sharing`].

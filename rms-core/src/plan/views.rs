@@ -307,7 +307,7 @@ impl Streams {
                 latest = Some(looker.latest(pass));
             }
         };
-        let plan = policy::run(state, now, Scope::Estimates, None, Some(&mut look), None);
+        let plan = policy::run(state, now, Scope::Estimates, Some(&mut look), None);
         let news = looker.news;
         self.latest = latest;
         (plan, news)

@@ -15,7 +15,7 @@ use crate::state::{Piece, State, merge_slice};
 pub(super) type Class = (Constraint, Slice);
 
 /// Nodes that can give a slice; one is busy while it has no room for it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct WatchedLedger<'a> {
     ledger: Ledger<'a>,
     /// On clusters that are shared by cores, the pieces that serve the slice, by kind of node.
@@ -38,7 +38,7 @@ impl WatchedLedger<'_> {
 }
 
 /// All that is watched in a pass.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Watches<'a> {
     by_class: BTreeMap<Class, WatchedLedger<'a>>,
 }

@@ -1,9 +1,9 @@
 //! Queries about the queue agree, whichever query is used.
 
 use rms_api::answer::{Answer, Reason};
-use rms_api::call::{Select, Submission};
+use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::{Call, Query};
-use rms_model::{Identity, Mebibytes, Profile, Role, Span};
+use rms_model::{Identity, Mebibytes, Profile, Request, Role, Span, Time};
 
 use super::World;
 use super::sharing::shared;
@@ -90,6 +90,45 @@ fn a_job_that_would_wait_is_told_the_same_as_one_that_waits() {
         assert!(is_named, "{reason:?}");
         assert_eq!((&at, &reason), (&line.estimate, &line.reason));
         world.ask(Call::Cancel { select: Select::Ids(vec![waits]) });
+    }
+}
+
+/// The sizes do not affect each other, nor which of them is chosen.
+#[test]
+fn each_of_several_sizes_would_start_when_it_would_alone() {
+    let shape = |nodes, secs| Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) };
+    let shapes: Vec<Shape> = [(1, 500), (2, 60), (3, 40), (4, 30)].map(|(nodes, secs)| shape(nodes, secs)).into();
+    let ask = |world: &mut World, cpus_per_task: Option<u32>, shapes: &[Shape]| {
+        let mut submission = Submission { test_only: true, shapes: shapes.to_vec(), ..world.submission() };
+        if let Some(cpus) = cpus_per_task {
+            (submission.n_tasks, submission.cpus_per_task) = (Some(4), cpus);
+        }
+        match world.ask(Call::Submit(Box::new(submission))) {
+            Answer::WouldStart { request, at, sizes, .. } => (request, at, sizes),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut on_nodes = World::new();
+    for name in ["n1", "n2", "n3", "n4"] {
+        on_nodes.node(name, &[]);
+    }
+    on_nodes.submit(3, 100, &[]);
+    let mut on_cores = shared(&[(8, 0), (8, 0), (8, 0), (8, 0)]);
+    for n_tasks in [7, 8] {
+        on_cores.submit_with(|submission| (submission.n_tasks, submission.cpus_per_task) = (Some(n_tasks), 1));
+    }
+    for policy in ["views", "fcfs", "easy", "conservative"] {
+        for (world, cpus) in [(&mut on_nodes, None), (&mut on_cores, Some(2))] {
+            world.set("policy", policy);
+            let (chosen, at, sizes) = ask(world, cpus, &shapes);
+            assert_eq!(sizes.len(), shapes.len(), "{policy}");
+            for (shape, size) in shapes.iter().zip(&sizes) {
+                let (request, at, none) = ask(world, cpus, std::slice::from_ref(shape));
+                assert_eq!((&(request, at), none), (size, Vec::new()), "{policy}");
+            }
+            let end = |(request, at): &(Request, Option<Time>)| at.map(|at| at + request.wall);
+            assert_eq!(sizes.iter().map(end).min(), Some(end(&(chosen, at))), "{policy}: the one that ends first");
+        }
     }
 }
 

@@ -309,11 +309,16 @@ pub fn answers() -> Vec<Answer> {
     }
     let now = Time::from_secs(3);
     let mut answers = vec![
-        Answer::WouldStart { request, at: None, reason },
+        Answer::WouldStart { request, at: None, reason, sizes: Vec::new() },
         Answer::History(records.to_vec()),
         Answer::Detail { now, planned: now, jobs },
         Answer::Nodes { now, nodes, clusters: Vec::new() },
-        Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(unlicensed) },
+        Answer::WouldStart {
+            request: domain::record(0).request,
+            at: None,
+            reason: Some(unlicensed),
+            sizes: Vec::new(),
+        },
         Answer::Status(Status { now, queue_depth: Some(1400), ..Status::default() }),
         Answer::Detail { now, planned: now, jobs: shared },
         Answer::History(vec![JobRecord { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..domain::record(0) }]),
@@ -323,12 +328,18 @@ pub fn answers() -> Vec<Answer> {
         Answer::History(vec![JobRecord { granted: Some(granted()), ..domain::record(0) }]),
         view_of_cores(),
     ];
-    let waits = |reason| Answer::WouldStart { request: domain::record(0).request, at: None, reason: Some(reason) };
+    let waits = |reason| {
+        let request = domain::record(0).request;
+        Answer::WouldStart { request, at: None, reason: Some(reason), sizes: Vec::new() }
+    };
     answers.extend(too_small().map(waits));
     let holders = vec![LicenceHolder { job: JobId(7), count: 2 }, LicenceHolder { job: JobId(9), count: 1 }];
     let line = LicenceLine { cluster: "a".to_owned(), name: "matlab".to_owned(), total: 20, holders };
     answers.push(Answer::Licences(vec![line]));
     answers.extend([NeverGuest::Profile, NeverGuest::Clusters].map(|never| waits(never_guest(never))));
+    let request = domain::record(0).request;
+    let sizes = vec![(request.clone(), None), (request.clone(), Some(Time::from_secs(7)))];
+    answers.push(Answer::WouldStart { request, at: None, reason: None, sizes });
     answers
 }
 

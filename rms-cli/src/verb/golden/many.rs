@@ -188,7 +188,7 @@ fn the_occupation_of_many_nodes() {
         nodes,
         place: "a:150,b:50".into(),
         wall: Span::from_hours(300),
-        start: NOW + Span::from_hours(1000),
+        start: Some(NOW + Span::from_hours(1000)),
     };
-    on_eighty_columns(&plan::Plan { now: NOW, sizes: vec![size(1), size(200)], best: 1 }, 3);
+    on_eighty_columns(&plan::Plan { now: NOW, sizes: vec![size(1), size(200)], best: 1, reason: None }, 3);
 }
