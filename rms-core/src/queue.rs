@@ -100,13 +100,12 @@ impl Queue<'_> {
         };
         // Until its begin the job is not in the queue.
         let begin = spec.begin.unwrap_or(now);
-        let start = |placed: &Placed| placed.estimate(now).map(|at| at.max(begin));
-        let is_early = placed.estimate(now).is_some_and(|at| at < begin);
-        let reason = if is_early { Some(Reason::NotBefore { at: begin }) } else { reason };
-        let sizes = spec.options.iter().zip(&alone);
-        let sizes = sizes.map(|(option, placed)| (placed.request().unwrap_or(option).clone(), start(placed))).collect();
+        let after_begin = |at: Option<Time>| at.map(|at| at.max(begin));
+        let at = placed.estimate(now);
+        let reason = if at.is_some_and(|at| at < begin) { Some(Reason::NotBefore { at: begin }) } else { reason };
+        let sizes = alone.into_iter().map(|(request, at)| (request, after_begin(at))).collect();
         let request = placed.request().unwrap_or(&spec.options[0]).clone();
-        Answer::WouldStart { request, at: start(&placed), reason, sizes }
+        Answer::WouldStart { request, at: after_begin(at), reason, sizes }
     }
 
     /// Calls `act` for each selected job that the caller may touch.

@@ -245,8 +245,8 @@ pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan>
 /// When an application would start that was not submitted.
 pub(crate) struct WouldStart {
     pub chosen: Placed,
-    /// For each of its sizes, if there are several: when it would start if it were the only one.
-    pub alone: Vec<Placed>,
+    /// For each of its sizes, if there are several: when it would start if it were the only one, if ever.
+    pub alone: Vec<(Request, Option<Time>)>,
 }
 
 /// Plans as [`plan`] does, with one more application at the end of the queue that was not submitted.

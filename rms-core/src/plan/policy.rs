@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, JobId, JobSpec, Policy, Request, Span, Time, View};
+use rms_model::{ClusterId, JobId, JobSpec, Policy, Span, Time, View};
 
 use super::arrivals;
 use super::freed::FreedPlaces;
@@ -93,9 +93,18 @@ pub(super) fn run_with(state: &State, now: Time, spec: &JobSpec) -> WouldStart {
     walk.pass.track_all();
     walk.queue(considered(state), Scope::Estimates);
     let (mut pass, from) = (walk.pass, walk.earliest);
-    let only = |option: &Request| JobSpec { options: vec![option.clone()], ..spec.clone() };
     let options = spec.options.iter().filter(|_| spec.options.len() > 1);
-    let alone = options.map(|option| pass.clone().place(&only(option), from)).collect();
+    let alone = options.map(|option| {
+        let only = JobSpec { options: vec![option.clone()], ..spec.clone() };
+        let start = match pass.find(&only, from) {
+            Err(_) => None,
+            Ok(found) if found.start > now => Some(found.start),
+            // The nodes that are counted as free now may still be kept for others, which taking them finds out.
+            Ok(found) => pass.clone().settle(found).estimate(now),
+        };
+        (option.clone(), start)
+    });
+    let alone = alone.collect();
     WouldStart { chosen: pass.place(spec, from), alone }
 }
 
