@@ -74,7 +74,8 @@ pub async fn request(
         Submitted::WouldStart { request, at, reason, .. } => {
             let clusters = context.cluster_names(client).await?;
             let reason = reason.map(Box::new);
-            Ok(Requested::WouldStart { request, at, reason, clusters, now: caller.now })
+            // A start at once is as late as the server's answer, and so later than the question.
+            Ok(Requested::WouldStart { request, at, reason, clusters, now: stamp::now() })
         }
     }
 }

@@ -327,6 +327,9 @@ fn long_a_model_gives_every_size_its_time_and_the_best_is_planned_and_started() 
     assert_eq!(best, [(4, 250_000)]);
     assert_eq!(sizes.as_array().map(Vec::len), Some(4));
     assert_eq!(plan(&["-q"]).stdout.trim(), "4");
+    assert!(plan(&[]).stdout.contains(" now "), "one node is free");
+    let one = deployment.rms(&["submit", "--test-only", "-N", "1", "--wrap", "true"]).ok();
+    assert!(one.stdout.contains("at once"), "{}", one.stdout);
     assert_eq!(deployment.rms(&["queue", "-q"]).ok().stdout.trim(), blocker.to_string(), "nothing was submitted");
 
     let job = deployment.submit(&[&flags[..], &["--wrap", "echo $RMS_NNODES"]].concat());

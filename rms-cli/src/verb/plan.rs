@@ -56,7 +56,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let sizes = if sizes.is_empty() { vec![(request.clone(), at)] } else { sizes };
     let clusters = context.cluster_names(&client).await?;
-    context.output.show(&Plan::of(caller.now, &sizes, &request, reason, &clusters))?;
+    // A start at once is as late as the server's answer, and so later than the question.
+    context.output.show(&Plan::of(stamp::now(), &sizes, &request, reason, &clusters))?;
     Ok(Exit::OK)
 }
 
