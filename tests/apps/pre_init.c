@@ -65,6 +65,23 @@ static int wait_for_another(int pid)
     return 0;
 }
 
+/* Waits until the program has seen that it has one thread on one CPU. */
+static int wait_until_confined(const char *path)
+{
+    for (int poll = 0; poll < POLLS; poll++) {
+        int threads = 0, cpus = 0;
+        FILE *told = fopen(path, "r");
+        while (told != NULL && fscanf(told, "%d %d", &threads, &cpus) == 2) {
+        }
+        if (told != NULL)
+            fclose(told);
+        if (threads == 1 && cpus == 1)
+            return 0;
+        usleep(POLL_US);
+    }
+    return -1;
+}
+
 /* Sets the CPU aside for the program, which is another process than the shell that starts it. */
 static void run(int cpu, const char *teams)
 {
@@ -101,6 +118,7 @@ int main(int argc, char **argv)
     tell("on first", CPU_ISSET(first, &has) != 0);
     tell("mask", wait_for_cpus(pid, 1));
     tell("overlap", DLB_DROM_PreInit(getpid(), &of_child, 0, NULL));
+    tell("confined", wait_until_confined("sub/told"));
     /* It ends by itself, and its CPU is the other's again. */
     fclose(fopen("sub/done", "w"));
     waitpid(child, &status, 0);

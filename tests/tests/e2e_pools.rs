@@ -145,7 +145,7 @@ fn cpus_are_set_aside_for_a_process_before_it_starts() {
     let mut lines: Vec<&str> = told.lines().collect();
     // The parent and the child that is to execute the program attach at the same time.
     lines.retain(|line| *line != "attach 0");
-    let expected = "init 0, is shell 0, child 1, on first 1, mask 1, overlap -8, ended 0, mask 2, finalize -6, \
+    let expected = "init 0, is shell 0, child 1, on first 1, mask 1, overlap -8, confined 0, ended 0, mask 2, finalize -6, \
                     init 0, again -3, mask 1, finalize 0, mask 2";
     assert_eq!(lines.join(", "), expected, "{told}");
     let of_child = fs::read_to_string(deployment.path().join("sub/told")).expect("it has run");
