@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use rms_api::answer::JobChange;
 use rms_api::desired::{Aim, Desired, DesiredJob, Launch, LaunchNode};
-use rms_model::job::Constraint;
-use rms_model::{Grant, Indices, JobId, NodeId, OnResize, Span};
+use rms_model::{JobId, NodeId, OnResize, Span};
 
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::state::job::{Job, Share, Started};
-use crate::state::node::Node;
-use crate::state::{constraint_of, takes_parts, tasks_per_node, threads_of_core};
+use crate::state::{constraint_of, tasks_per_node, threads_of_core};
 use crate::step::Step;
 
 impl Context {
@@ -108,12 +106,6 @@ impl Context {
         let mut first_task = 0;
         let mut nodes = Vec::with_capacity(started.nodes.len());
         let spec = &job.spec;
-        // A job that requested all cores has the node without a grant; its agent is sent one like for any other job.
-        let all_cores = |known: &Node| {
-            let Constraint { memory, devices, .. } = constraint_of(spec, &started.request);
-            let shares = self.state().is_shared(known.cluster) && takes_parts(job) && devices.is_empty();
-            shares.then(|| Grant { cores: Indices::below(known.inventory.cores), memory, ..Grant::default() })
-        };
         let mut shares = started.is_sharing().then(|| self.state().cores_of(job)).into_iter().flatten();
         for (node, n_tasks) in started.nodes.iter().zip(tasks_per_node(spec, started.nodes.len() as u32)) {
             let entry = &self.state().nodes()[node];
@@ -122,7 +114,8 @@ impl Context {
                 true => job.part_of(*node, &entry.inventory),
                 false => started.grants.get(node).cloned(),
             };
-            let grant = grant.or_else(|| all_cores(entry));
+            // Its agent is sent a grant like for any other job.
+            let grant = grant.or_else(|| self.state().grant_of_all_cores(job, entry));
             let threads = threads_of_core(spec, &entry.inventory);
             let cpus = grant.as_ref().map_or(entry.inventory.cpus, |grant| grant.cores.len() * threads);
             let asked_cpus = shares.next().map_or(cpus, |share| share.asked.saturating_mul(threads));

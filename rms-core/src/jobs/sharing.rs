@@ -148,6 +148,7 @@ impl Jobs<'_> {
         let guest_end = self.change_cpus(now, step, guest, None, |sharing, grants| {
             for node in &nodes {
                 sharing.mates.remove(node);
+                sharing.own_since.insert(*node, now);
                 match more.get(node) {
                     Some(grant) => drop(grants.insert(*node, grant.clone())),
                     None => drop(grants.remove(node)),

@@ -145,9 +145,8 @@ impl Negotiations<'_> {
 
     pub(crate) fn devices_of(&self, job: JobId, node: NodeId) -> Devices {
         let state = self.context.state();
-        let known = &state.nodes()[&node].inventory;
-        let part = state.jobs()[&job].part_of(node, known);
-        part.map_or_else(|| known.devices.clone(), |part| part.amount().devices)
+        let part = state.jobs()[&job].part_of(node, &state.nodes()[&node].inventory);
+        part.or_else(|| state.granted_on(job, node)).map_or_else(Devices::default, |part| part.amount().devices)
     }
 
     /// Returns what is left of each node: what no job has, or is planned to have before this one ends.

@@ -111,10 +111,7 @@ impl Negotiations<'_> {
     /// Returns the grant that the job will have on a node; it begins as what the job has now.
     fn grant_after<'p>(&self, job: JobId, node: NodeId, parts: &'p mut Parts) -> &'p mut Grant {
         let state = self.context.state();
-        parts.grants.entry(node).or_insert_with(|| {
-            let granted = state.jobs()[&job].grants().get(&node).cloned();
-            granted.unwrap_or_else(|| Grant::whole(&state.nodes()[&node].inventory))
-        })
+        parts.grants.entry(node).or_insert_with(|| state.granted_on(job, node).unwrap_or_default())
     }
 
     /// Orders the agents to apply the new amounts and waits for their reports. Licences to be given back stay the job's

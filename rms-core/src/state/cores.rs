@@ -62,12 +62,16 @@ impl State {
     pub(crate) fn granted(&self, entry: &Job, ended: Time) -> Option<Granted> {
         let started = entry.started()?;
         let mut granted = Granted { licences: entry.licences(), ..Granted::default() };
+        // The time of today's cores in which the job was a guest on their nodes and had only what it borrowed.
+        let mut as_guest = 0_u64;
         for node in &started.nodes {
             let inventory = &self.nodes.get(node)?.inventory;
             let part = started.own_part_of(&entry.spec, *node, inventory);
             granted.whole_nodes += u32::from(part.is_none());
             let Slice { cores, memory, devices } = part.map_or_else(|| Slice::whole(inventory), |part| part.amount());
             granted.cores = granted.cores.saturating_add(cores);
+            let took = started.guest_until(*node, ended).map_or(0, |until| millis(until.since(started.at)));
+            as_guest = as_guest.saturating_add(took.saturating_mul(cores.into()));
             granted.memory = Mebibytes(granted.memory.0.saturating_add(memory.0));
             devices.iter().for_each(|(name, count)| granted.devices.add(name, count));
         }
@@ -79,9 +83,10 @@ impl State {
             }
             None => ran.saturating_mul(n_nodes),
         };
-        let lent = started.sharing.as_deref().map_or(0, |sharing| started.loans_at(ended, sharing).lent);
+        let loans = started.sharing.as_deref().map(|sharing| started.loans_at(ended, sharing)).unwrap_or_default();
         let held = u128::from(node_time) * u128::from(granted.cores) / u128::from(n_nodes);
-        granted.core_time = u64::try_from(held).unwrap_or(u64::MAX).saturating_sub(lent);
+        let held = u64::try_from(held).unwrap_or(u64::MAX).saturating_sub(as_guest);
+        granted.core_time = held.saturating_add(loans.borrowed).saturating_sub(loans.lent);
         Some(granted)
     }
 
@@ -99,7 +104,16 @@ impl State {
             cores.iter().map(|(node, _)| entry.cpus_given(*node, &self.nodes[node].inventory)).collect();
         self.settle_grants(job)?;
         self.drop_changes_in_force(job)?;
+        let entry = &self.jobs[&job];
+        let all_cores = |(node, _): &(NodeId, u32)| {
+            let is_granted = entry.grants().contains_key(node);
+            let grant = self.nodes.get(node).filter(|_| !is_granted);
+            Some((*node, grant.and_then(|known| self.grant_of_all_cores(entry, known))?))
+        };
+        // Others can use what it never asked for once they can have cores.
+        let grants: Vec<(NodeId, Grant)> = cores.iter().filter_map(all_cores).collect();
         let started = self.started_mut(job)?;
+        started.grants.extend(grants);
         started.note_resize();
         let generation = started.generation() + 1;
         let grants = &mut started.grants;

@@ -3,13 +3,32 @@
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
-use rms_model::{ClusterId, Devices, Grant, JobId, NodeId};
+use rms_model::job::Constraint;
+use rms_model::{ClusterId, Devices, Grant, Indices, JobId, NodeId};
 
-use super::{ApplyError, BumpedNodes, State};
+use super::{ApplyError, BumpedNodes, State, constraint_of, takes_parts};
 use crate::state::course::{GrantChange, NegotiatedLicences};
-use crate::state::job::{Phase, Share};
+use crate::state::job::{Job, Phase, Share};
+use crate::state::node::Node;
 
 impl State {
+    /// Returns what a job has of a core-shared node of which it requested all cores: it has the node without a grant,
+    /// because nobody else can use the rest of it. `None` if it may use all memory and devices, too.
+    pub(crate) fn grant_of_all_cores(&self, entry: &Job, known: &Node) -> Option<Grant> {
+        let Constraint { memory, devices, .. } = constraint_of(&entry.spec, &entry.started()?.request);
+        let shares = self.is_shared(known.cluster) && takes_parts(entry) && devices.is_empty();
+        shares.then(|| Grant { cores: Indices::below(known.inventory.cores), memory, ..Grant::default() })
+    }
+
+    /// Returns what a started job has of a node.
+    pub(crate) fn granted_on(&self, job: JobId, node: NodeId) -> Option<Grant> {
+        let (entry, known) = (self.jobs.get(&job)?, self.nodes.get(&node)?);
+        let granted = entry.grants().get(&node).cloned();
+        Some(
+            granted.or_else(|| self.grant_of_all_cores(entry, known)).unwrap_or_else(|| Grant::whole(&known.inventory)),
+        )
+    }
+
     /// Sets other memory and devices, whatever the grants say of cores. All nodes are told, as for cores; until all have
     /// confirmed, the job keeps what it had as well.
     pub(super) fn set_grants(
@@ -21,16 +40,13 @@ impl State {
     ) -> Result<(), ApplyError> {
         self.settle_grants(job)?;
         self.drop_changes_in_force(job)?;
-        let wholes: BTreeMap<NodeId, Grant> =
-            grants.keys().filter_map(|node| Some((*node, Grant::whole(&self.nodes.get(node)?.inventory)))).collect();
+        let was = |node: &NodeId| Some((*node, self.granted_on(job, *node)?));
+        let before: Vec<(NodeId, Grant)> = grants.keys().filter_map(was).collect();
         let known = &mut self.started_mut(job)?.grants;
-        let before = |(node, grant): (&NodeId, &Grant)| {
-            let was = known.remove(node).or_else(|| wholes.get(node).cloned())?;
+        for (node, was) in &before {
             // Older journals have grants with cores that the job had given back.
-            known.insert(*node, Grant { cores: was.cores.clone(), ..grant.clone() });
-            Some((*node, was))
-        };
-        let before: Vec<(NodeId, Grant)> = grants.iter().filter_map(before).collect();
+            known.insert(*node, Grant { cores: was.cores.clone(), ..grants[node].clone() });
+        }
         let generation = self.started_mut(job)?.generation() + 1;
         self.edit_evolved(job, |shares, evolved| {
             evolved.generation += 1;

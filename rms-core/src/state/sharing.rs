@@ -29,6 +29,9 @@ pub struct Sharing {
     /// Nodes on which it is a guest, and the owner of each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mates: BTreeMap<NodeId, JobId>,
+    /// Nodes on which it was a guest until their owners left, and since when it has had them itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own_since: BTreeMap<NodeId, Time>,
     /// Counts the changes of its CPUs, from 1.
     pub generation: u32,
     /// Nodes whose agents have not yet confirmed that the job's processes keep to the CPUs of that generation.
@@ -147,6 +150,13 @@ impl Job {
 }
 
 impl Started {
+    /// Returns when its nodes, or what it lends and borrows, changed last: at its start, if they never did.
+    pub(crate) fn changed_at(&self) -> Time {
+        let of_nodes = self.evolved.as_ref().map(|evolved| evolved.since());
+        let of_loans = self.sharing.as_ref().map(|sharing| sharing.since);
+        of_nodes.into_iter().chain(of_loans).fold(self.at, Time::max)
+    }
+
     /// Returns the number of changes of its nodes and CPUs, counted from 1.
     pub fn generation(&self) -> u32 {
         let of_nodes = self.evolved.as_ref().map_or(1, |evolved| evolved.generation);
@@ -191,6 +201,13 @@ impl Started {
         let end = self.until();
         let last = self.evolved.as_mut().and_then(|evolved| evolved.course.legs.last_mut());
         last.into_iter().for_each(|leg| leg.span = end.since(leg.start));
+    }
+
+    /// Returns until when it was a guest on this node, at most `at`; `None` if it never was.
+    pub(super) fn guest_until(&self, node: NodeId, at: Time) -> Option<Time> {
+        let sharing = self.sharing.as_ref()?;
+        let is_guest = sharing.mates.contains_key(&node);
+        sharing.own_since.get(&node).copied().or(is_guest.then_some(at)).map(|until| until.min(at))
     }
 
     /// Returns the core-time that it will have lent and borrowed by `at`.
@@ -277,6 +294,7 @@ impl State {
                 rate: asked,
                 lent: BTreeMap::new(),
                 mates: BTreeMap::new(),
+                own_since: BTreeMap::new(),
                 generation: 0,
                 awaited: BTreeSet::new(),
                 is_stubborn: false,

@@ -236,9 +236,10 @@ impl Scene {
         for job in &desired.jobs {
             self.told.insert((name.to_owned(), job.job), job.launch.generation);
         }
+        let now = self.world.now;
         let report = |job: &DesiredJob| match job.aim {
             Aim::Run => self.runs(name, job.job),
-            Aim::End { .. } => JobStatus::Ended { at: Time::EPOCH, exit: NodeExit::Ordered, usage: Usage::default() },
+            Aim::End { .. } => JobStatus::Ended { at: now, exit: NodeExit::Ordered, usage: Usage::default() },
         };
         let jobs = desired.jobs.iter().map(|job| JobReport { job: job.job, run: job.run, status: report(job) });
         let report = NodeReport { seen: desired.generation, jobs: jobs.collect() };

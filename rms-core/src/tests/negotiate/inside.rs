@@ -189,6 +189,29 @@ fn who_has_given_memory_back_runs_out_of_what_it_has_left() {
     assert_eq!(outcome, Some(Outcome::OutOfMemory { node: "n1".to_owned(), limit: Mebibytes(500) }));
 }
 
+/// Its tasks needed all cores, so nobody else could use the rest of its node.
+#[test]
+fn who_gives_back_cores_of_a_node_that_it_filled_keeps_what_it_asked_for() {
+    let mut scene = scene(1);
+    let job = scene.takes(1, 4, 300, 0, 0, hour());
+    let other = scene.takes(1, 1, 600, 2, 0, hour());
+    assert!(!scene.is_started(other));
+    assert!(scene.gets(job, memory(), 100));
+    assert_eq!((scene.rest(job), scene.rest_told(job)), (vec!["400".to_owned()], vec!["400".to_owned()]));
+    assert!(scene.gives(job, Asked::Cores { cluster: None }, 2));
+    assert!(scene.is_started(other));
+    assert_eq!(scene.rest(other), ["600 gpu:a100 0-1"]);
+
+    let mut scene = self::scene(1);
+    let job = scene.takes(1, 4, 300, 0, 0, hour());
+    let other = scene.takes(1, 1, 600, 2, 0, hour());
+    let ask = Ask { what: gpus(), ..nodes(Direction::Shrink, 1, 1) };
+    assert!(scene.call(Call::Negotiate { job, ask }).is_err(), "it never had any");
+    assert!(scene.gives(job, Asked::Cores { cluster: None }, 2));
+    assert!(scene.is_started(other));
+    assert_eq!((scene.rest(job), scene.rest_told(job)), (vec!["300".to_owned()], vec!["300".to_owned()]));
+}
+
 #[test]
 fn devices_that_are_given_back_serve_others_at_once() {
     let mut scene = scene(1);
