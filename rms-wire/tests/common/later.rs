@@ -92,6 +92,7 @@ pub fn calls() -> Vec<ClientRequest> {
     let names = vec!["cfd".to_owned()];
     let named = JobFilter { names, sort, limit: 20, ..JobFilter::default() };
     calls.push(ClientRequest::Call(Call::Query(Query::Details(named))));
+    calls.push(ClientRequest::Call(update(Changes { min_cpus: Some(16), ..Changes::default() })));
     calls
 }
 
@@ -210,6 +211,7 @@ fn changes() -> impl Iterator<Item = Changes> {
         clusters: Some(vec!["a".to_owned()]),
         features: Some(["fast".to_owned()].into()),
         memory: Some(Mebibytes(1024)),
+        min_cpus: None,
         resources: ResourceChanges::default(),
         priority: Some(-3),
         hold: Some(true),
