@@ -71,6 +71,8 @@ pub enum Submitted {
         /// If several sizes are possible: when each would start if it were the only one. Empty otherwise, and if the
         /// job cannot be planned yet.
         sizes: Vec<(Request, Option<Time>)>,
+        /// The server's clock when it answered; absent if the server does not say it.
+        now: Option<Time>,
     },
 }
 

@@ -98,6 +98,9 @@ pub enum Answer {
         /// job cannot be planned yet.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sizes: Vec<(Request, Option<Time>)>,
+        /// The server's clock when it answered; servers that do not know this field leave it out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        now: Option<Time>,
     },
     /// The result of a cancel, signal, hold, release or priority, job by job.
     Jobs {

@@ -71,11 +71,11 @@ pub async fn request(
             }
             Ok(Requested::Job(job))
         }
-        Submitted::WouldStart { request, at, reason, .. } => {
+        Submitted::WouldStart { request, at, reason, now, sizes: _ } => {
             let clusters = context.cluster_names(client).await?;
             let reason = reason.map(Box::new);
-            // A start at once is as late as the server's answer, and so later than the question.
-            Ok(Requested::WouldStart { request, at, reason, clusters, now: stamp::now() })
+            let now = now.unwrap_or_else(stamp::now);
+            Ok(Requested::WouldStart { request, at, reason, clusters, now })
         }
     }
 }

@@ -205,10 +205,13 @@ fn parse_in(zone: &TimeZone, text: &str, now: Time, occurrence: Occurrence) -> R
     if trimmed == "now" {
         return Ok(now);
     }
-    let signed = |sign: char| trimmed.strip_prefix("now").unwrap_or(trimmed).strip_prefix(sign);
+    let after_now = trimmed.strip_prefix("now");
+    let signed = |sign: char| after_now.unwrap_or(trimmed).strip_prefix(sign);
     let span = |span: &str| {
-        let error = |error| ParseTimeError::Span { text: text.chars().take(80).collect(), error };
-        span.parse::<Span>().map_err(error)
+        let is_bare = !span.is_empty() && span.bytes().all(|byte| byte.is_ascii_digit());
+        // Slurm counts seconds where `now` is followed by a number without a unit.
+        let read = if after_now.is_some() && is_bare { format!("{span}s").parse() } else { span.parse::<Span>() };
+        read.map_err(|error| ParseTimeError::Span { text: text.chars().take(80).collect(), error })
     };
     if let Some(ahead) = signed('+') {
         return Some(now + span(ahead)?).filter(|time| *time <= Time::LATEST).ok_or_else(too_late);
@@ -368,6 +371,12 @@ mod tests {
         check("now", "2026-11-20T12:30:00Z");
         check("now+1h30m", "2026-11-20T14:00:00Z");
         check("now+1hour", "2026-11-20T13:30:00Z");
+        check("now+60", "2026-11-20T12:31:00Z");
+        check("now-60", "2026-11-20T12:29:00Z");
+        check("now+90seconds", "2026-11-20T12:31:30Z");
+        check("now+10minutes", "2026-11-20T12:40:00Z");
+        check("now+2days", "2026-11-22T12:30:00Z");
+        check("now+1week", "2026-11-27T12:30:00Z");
         check("+90s", "2026-11-20T12:31:30Z");
         check("-1d", "2026-11-19T12:30:00Z");
         check("16:00", "2026-11-20T16:00:00Z");
@@ -474,9 +483,10 @@ mod tests {
             "é-1",
             "1:2",
             "-",
-            "now+60",
             "60",
             "+5",
+            "-5",
+            "now+1.5",
             "1969-12-31",
             "2026-02-29",
             "tomorrow 25:00",
@@ -487,13 +497,15 @@ mod tests {
             let read = parse(text, NOON, Occurrence::Next);
             assert!(read.is_err(), "{text} was read as {:?}", read.map(iso_secs));
         }
-        let error = parse("now+60", NOON, Occurrence::Next).expect_err("a number without unit").to_string();
+        let error = parse("+60", NOON, Occurrence::Next).expect_err("a number without unit").to_string();
         assert!(error.contains("60s") && error.contains("60m"), "{error}");
     }
 
     #[test]
     fn what_is_too_late_for_a_date_is_refused_by_the_last_day() {
-        for text in ["now+99999999999d", "+3000000d", "9999-12-31", "9999-12-31T12:00", "9999-12-30T12:00Z"] {
+        for text in
+            ["now+99999999999d", "now+999999999999", "+3000000d", "9999-12-31", "9999-12-31T12:00", "9999-12-30T12:00Z"]
+        {
             let error = parse(text, NOON, Occurrence::Next).expect_err(text).to_string();
             assert!(error.contains("9999-12-29"), "{text}: {error}");
         }

@@ -74,8 +74,13 @@ impl Queue<'_> {
 
     fn would_start(&mut self, now: Time, spec: &rms_model::JobSpec, held: bool) -> Answer {
         let state = self.jobs.state();
-        let cannot_be_planned =
-            |reason| Answer::WouldStart { request: spec.options[0].clone(), at: None, reason, sizes: Vec::new() };
+        let cannot_be_planned = |reason| Answer::WouldStart {
+            request: spec.options[0].clone(),
+            at: None,
+            reason,
+            sizes: Vec::new(),
+            now: Some(now),
+        };
         if held {
             let reason = Some(Reason::Held { by: spec.owner.0.clone() });
             return cannot_be_planned(reason);
@@ -105,7 +110,7 @@ impl Queue<'_> {
         let reason = if at.is_some_and(|at| at < begin) { Some(Reason::NotBefore { at: begin }) } else { reason };
         let sizes = alone.into_iter().map(|(request, at)| (request, after_begin(at))).collect();
         let request = placed.request().unwrap_or(&spec.options[0]).clone();
-        Answer::WouldStart { request, at: after_begin(at), reason, sizes }
+        Answer::WouldStart { request, at: after_begin(at), reason, sizes, now: Some(now) }
     }
 
     /// Calls `act` for each selected job that the caller may touch.

@@ -250,6 +250,7 @@ fn resize(state: &State, who: &Identity, job: JobId, spec: &mut JobSpec, changes
     constraint.nodelist = changes.nodelist.clone().unwrap_or(constraint.nodelist);
     constraint.exclude = changes.exclude.clone().unwrap_or(constraint.exclude);
     constraint.memory = changes.memory.unwrap_or(constraint.memory);
+    constraint.cpus = changes.min_cpus.unwrap_or(constraint.cpus);
     let mut resources = changes.resources.of(spec.resources.clone());
     let ResourceChanges { min_cpus_per_node, min_cpus_per_task, cores_per_package, .. } = &changes.resources;
     let keeps_any = [min_cpus_per_node, cores_per_package].into_iter().flatten().any(|least| *least > 0)

@@ -382,8 +382,8 @@ impl Ranks {
                 self.check_fence(outs);
             }
             "abort" => {
-                let code = line.get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
-                self.abort(local, code, format!("called abort with code {code}"), outs);
+                let said = line.get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
+                self.abort(local, kept_of(said), format!("called abort with code {said}"), outs);
             }
             "publish_name" => {
                 let service = line.need("service", KVSNAME_MAX)?.to_owned();
@@ -521,6 +521,15 @@ enum RankError {
     Index,
     #[error("sent more to its process manager than any program has reason to")]
     TooMany,
+}
+
+/// Returns what the kernel keeps of the code with which a rank aborts, 8 bits, as if it had exited with it; it is never
+/// success.
+fn kept_of(said: i32) -> i32 {
+    match said & 0xff {
+        0 => 1,
+        code => code,
+    }
 }
 
 /// Returns the exit code of the job if a rank has ended too early; it is never success.

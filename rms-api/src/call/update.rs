@@ -16,7 +16,7 @@ use super::Shape;
 pub const WHILE_RUNNING: [&str; 5] = ["time", "name", "account", "comment", "priority"];
 
 /// Those that can be changed only while it waits.
-pub const WHILE_WAITING: [&str; 41] = [
+pub const WHILE_WAITING: [&str; 42] = [
     "nodes",
     "shapes",
     "tasks",
@@ -28,6 +28,7 @@ pub const WHILE_WAITING: [&str; 41] = [
     "exclude",
     "mem",
     "mem-per-cpu",
+    "mincpus",
     "gpus",
     "gpus-per-node",
     "gres",
@@ -93,6 +94,9 @@ pub struct Changes {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<BTreeSet<String>>,
     pub memory: Option<Mebibytes>,
+    /// CPUs that every node must have, whatever the job takes of them; 0 means any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_cpus: Option<u32>,
     #[serde(skip_serializing_if = "ResourceChanges::is_nothing")]
     pub resources: ResourceChanges,
     pub priority: Option<i32>,
@@ -316,12 +320,12 @@ impl Changes {
     /// Returns whether they concern sizes or the nodes that fit them.
     pub fn is_of_size(&self) -> bool {
         let Changes { wall, shapes, n_tasks, cpus_per_task, clusters, features, memory, resources, .. } = self;
-        let Changes { nodelist, exclude, .. } = self;
+        let Changes { nodelist, exclude, min_cpus, .. } = self;
         let is_of_change = self.resizing.is_some() || !self.resizing_changes.is_nothing();
         let is_of_tasks = n_tasks.is_some() || cpus_per_task.is_some();
         let names_nodes = nodelist.is_some() || exclude.is_some();
-        let is_of_nodes =
-            clusters.is_some() || features.is_some() || names_nodes || memory.is_some() || !resources.is_nothing();
+        let is_of_inventory = features.is_some() || memory.is_some() || min_cpus.is_some();
+        let is_of_nodes = clusters.is_some() || is_of_inventory || names_nodes || !resources.is_nothing();
         wall.is_some() || shapes.is_some() || is_of_change || is_of_tasks || is_of_nodes
     }
 
@@ -361,6 +365,7 @@ impl fmt::Display for Changes {
             nodelist,
             exclude,
             memory,
+            min_cpus,
             resources,
             priority,
             hold,
@@ -402,6 +407,7 @@ impl fmt::Display for Changes {
             ("nodelist", nodelist.as_ref().map(hostlist::fold_sorted)),
             ("exclude", exclude.as_ref().map(hostlist::fold_sorted)),
             ("mem", memory.map(|memory| memory.to_string())),
+            ("mincpus", min_cpus.map(|least| least.to_string())),
             ("mem-per-cpu", memory_per_cpu.map(|memory| memory.to_string())),
             ("gres", devices.as_ref().map(Devices::to_string)),
             ("gpus", devices_in_all.as_ref().map(Devices::to_string)),
@@ -452,8 +458,8 @@ mod tests {
             contiguous: Some(false),
             ..ResourceChanges::default()
         };
-        let changes = Changes { resources, ..Changes::of_priority(-1) };
-        let expected = "contiguous=false share=true min-cpus-per-node=2 min-cpus-per-task=4,1 \
+        let changes = Changes { resources, min_cpus: Some(16), ..Changes::of_priority(-1) };
+        let expected = "mincpus=16 contiguous=false share=true min-cpus-per-node=2 min-cpus-per-task=4,1 \
                         cores-per-package=3 priority=-1";
         assert_eq!(changes.to_string(), expected);
     }

@@ -51,13 +51,13 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let work = Work::Tasks { argv: vec!["true".to_owned()] };
     let order = Order { work, name: "plan".to_owned(), output: Output::File, test_only: true, script: None };
     let submission = request_job::submission(&client, args.options, order, &caller).await?;
-    let Submitted::WouldStart { request, at, reason, sizes } = client.submit(submission).await? else {
+    let Submitted::WouldStart { request, at, reason, sizes, now } = client.submit(submission).await? else {
         return Err(CallError::Unexpected.into());
     };
     let sizes = if sizes.is_empty() { vec![(request.clone(), at)] } else { sizes };
     let clusters = context.cluster_names(&client).await?;
-    // A start at once is as late as the server's answer, and so later than the question.
-    context.output.show(&Plan::of(stamp::now(), &sizes, &request, reason, &clusters))?;
+    let now = now.unwrap_or_else(stamp::now);
+    context.output.show(&Plan::of(now, &sizes, &request, reason, &clusters))?;
     Ok(Exit::OK)
 }
 

@@ -109,6 +109,10 @@ fn read(words: &[String], now: Time) -> Result<Changes, Failure> {
                 let least = value.parse().map_err(|_| fail(&"write how many, or 0 for any"))?;
                 changes.resources.cores_per_package = Some(least);
             }
+            "mincpus" => {
+                let least = value.parse().map_err(|_| fail(&"write how many, or 0 for any"))?;
+                changes.min_cpus = Some(least);
+            }
             "spread" => {
                 let spreads = yes(value).ok_or_else(|| fail(&"write yes or no"))?;
                 changes.resources.packing = Some(if spreads { Packing::Spread } else { Packing::Pack });
@@ -227,8 +231,9 @@ fn read_resizing(changes: &mut Changes, options: &JobOptions) -> Result<(), Fail
 const SWITCHES: [&str; 4] = ["workers", "negotiable", "compact", "open"];
 
 /// Words of scontrol, and Limber's.
-const SCONTROL: [(&str, &str); 18] = [
+const SCONTROL: [(&str, &str); 19] = [
     ("minmemorycpu", "mem-per-cpu"),
+    ("mincpusnode", "mincpus"),
     ("gres", "gres"),
     ("licenses", "licences"),
     ("ntaskspernode", "tasks-per-node"),
@@ -348,7 +353,6 @@ mod tests {
             "time-on",
             "malleable-threads",
             "pack",
-            "mincpus",
             "sockets-per-node",
             "tmp",
             "min-speed",
@@ -372,6 +376,14 @@ mod tests {
             let is_unknown = why.contains("nothing of that name") || why.contains("unexpected argument");
             assert!(!is_unknown, "{key}: {why}");
         }
+    }
+
+    #[test]
+    fn the_cpus_that_nodes_must_have_are_read_as_submit_and_scontrol_have_them() {
+        for (words, least) in [("mincpus=16", 16), ("MinCPUsNode=4", 4), ("mincpus=0", 0)] {
+            assert_eq!(changes(words).unwrap_or_else(|_| panic!("{words}")).min_cpus, Some(least), "{words}");
+        }
+        assert!(changes("mincpus=many").is_err() && changes("mincpus=").is_err());
     }
 
     #[test]

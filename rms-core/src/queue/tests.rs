@@ -39,7 +39,7 @@ fn what_is_impossible_or_only_a_test_leaves_nothing_behind() {
     assert!(refused.to_string().contains("cluster c has 2"), "{refused}");
     let test_only = Submission { test_only: true, ..submission(1) };
     let answer = fixture.queue().submit(NOW, &mut step, &user("ann"), test_only);
-    assert!(matches!(answer, Ok(Answer::WouldStart { at: Some(_), .. })), "{answer:?}");
+    assert!(matches!(answer, Ok(Answer::WouldStart { at: Some(NOW), now: Some(NOW), .. })), "{answer:?}");
     let agent = Identity::new(Role::Agent, "n1").expect("a plain name");
     fixture.queue().submit(NOW, &mut step, &agent, submission(1)).expect_err("agents submit nothing");
     assert!(step.is_empty() && !fixture.context.passes.wanted);

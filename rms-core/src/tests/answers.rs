@@ -47,7 +47,10 @@ fn a_job_would_start_neither_held_nor_before_its_begin() {
         let who = Identity::new(Role::Admin, "root").expect("a plain name");
         let submission = Submission { test_only: true, begin, hold, ..world.submission() };
         match world.ask_as(who, Call::Submit(Box::new(submission))).expect("it is possible") {
-            Answer::WouldStart { at, reason, .. } => (at, reason),
+            Answer::WouldStart { at, reason, now, .. } => {
+                assert_eq!(now, Some(world.now), "the clock by which that is soon");
+                (at, reason)
+            }
             other => panic!("{other:?}"),
         }
     };

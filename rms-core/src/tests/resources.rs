@@ -459,5 +459,21 @@ fn each_node_has_at_least_the_cpus_that_are_asked_for() {
         assert_eq!(granted, if is_part { vec![cores] } else { Vec::new() }, "{allocation}");
         let refused = world.refused(|submission| asks(submission, 2, 16));
         assert!(refused.contains("at least 16 CPUs"), "{allocation}: {refused}");
+
+        let waits = world.submit_with(|submission| {
+            asks(submission, 2, 8);
+            submission.hold = true;
+        });
+        let mut update = |cpus| {
+            let changes = Box::new(Changes { min_cpus: Some(cpus), ..Changes::default() });
+            match world.ask(Call::Update { select: Select::Ids(vec![waits]), changes }) {
+                Answer::Jobs { refused, .. } => refused.into_iter().next().map(|(_, why)| why.message),
+                other => panic!("{other:?}"),
+            }
+        };
+        let refused = update(16).expect("one node has so many CPUs");
+        assert!(refused.contains("at least 16 CPUs"), "{allocation}: {refused}");
+        assert_eq!(update(0), None, "{allocation}");
+        assert_eq!(world.rms.state().jobs()[&waits].spec.constraint.cpus, 0, "{allocation}");
     }
 }

@@ -218,7 +218,13 @@ fn first_calls() -> Vec<Call> {
 
 /// Returns more answers.
 fn more_answers() -> Vec<Answer> {
-    let stuck = |reason| Answer::WouldStart { request: request(), at: None, reason: Some(reason), sizes: Vec::new() };
+    let stuck = |reason| Answer::WouldStart {
+        request: request(),
+        at: None,
+        reason: Some(reason),
+        sizes: Vec::new(),
+        now: None,
+    };
     let mut answers = vec![Answer::Budgets(negotiating::budgets())];
     answers.extend(later_reasons().map(stuck));
     answers
@@ -552,7 +558,13 @@ fn first_answers() -> Vec<Answer> {
     vec![
         Answer::Done,
         Answer::Submitted { job: JobId(12) },
-        Answer::WouldStart { request: request(), at: Some(secs(5)), reason: reasons().pop(), sizes: Vec::new() },
+        Answer::WouldStart {
+            request: request(),
+            at: Some(secs(5)),
+            reason: reasons().pop(),
+            sizes: Vec::new(),
+            now: None,
+        },
         Answer::Jobs {
             done: vec![JobId(1), JobId(2)],
             refused: [(JobId(3), Refusal::NoSuchJob(JobId(3))), (JobId(4), Refusal::NoJobs)]

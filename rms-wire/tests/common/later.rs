@@ -92,6 +92,7 @@ pub fn calls() -> Vec<ClientRequest> {
     let names = vec!["cfd".to_owned()];
     let named = JobFilter { names, sort, limit: 20, ..JobFilter::default() };
     calls.push(ClientRequest::Call(Call::Query(Query::Details(named))));
+    calls.push(ClientRequest::Call(update(Changes { min_cpus: Some(16), ..Changes::default() })));
     calls
 }
 
@@ -210,6 +211,7 @@ fn changes() -> impl Iterator<Item = Changes> {
         clusters: Some(vec!["a".to_owned()]),
         features: Some(["fast".to_owned()].into()),
         memory: Some(Mebibytes(1024)),
+        min_cpus: None,
         resources: ResourceChanges::default(),
         priority: Some(-3),
         hold: Some(true),
@@ -309,7 +311,7 @@ pub fn answers() -> Vec<Answer> {
     }
     let now = Time::from_secs(3);
     let mut answers = vec![
-        Answer::WouldStart { request, at: None, reason, sizes: Vec::new() },
+        Answer::WouldStart { request, at: None, reason, sizes: Vec::new(), now: None },
         Answer::History(records.to_vec()),
         Answer::Detail { now, planned: now, jobs },
         Answer::Nodes { now, nodes, clusters: Vec::new() },
@@ -318,6 +320,7 @@ pub fn answers() -> Vec<Answer> {
             at: None,
             reason: Some(unlicensed),
             sizes: Vec::new(),
+            now: None,
         },
         Answer::Status(Status { now, queue_depth: Some(1400), ..Status::default() }),
         Answer::Detail { now, planned: now, jobs: shared },
@@ -330,7 +333,7 @@ pub fn answers() -> Vec<Answer> {
     ];
     let waits = |reason| {
         let request = domain::record(0).request;
-        Answer::WouldStart { request, at: None, reason: Some(reason), sizes: Vec::new() }
+        Answer::WouldStart { request, at: None, reason: Some(reason), sizes: Vec::new(), now: None }
     };
     answers.extend(too_small().map(waits));
     let holders = vec![LicenceHolder { job: JobId(7), count: 2 }, LicenceHolder { job: JobId(9), count: 1 }];
@@ -339,7 +342,9 @@ pub fn answers() -> Vec<Answer> {
     answers.extend([NeverGuest::Profile, NeverGuest::Clusters].map(|never| waits(never_guest(never))));
     let request = domain::record(0).request;
     let sizes = vec![(request.clone(), None), (request.clone(), Some(Time::from_secs(7)))];
-    answers.push(Answer::WouldStart { request, at: None, reason: None, sizes });
+    answers.push(Answer::WouldStart { request, at: None, reason: None, sizes, now: None });
+    let (request, now) = (domain::record(0).request, Some(Time::from_secs(7)));
+    answers.push(Answer::WouldStart { request, at: now, reason: None, sizes: Vec::new(), now });
     answers
 }
 

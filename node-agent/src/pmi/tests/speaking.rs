@@ -168,6 +168,20 @@ fn abort_carries_its_code() {
 }
 
 #[test]
+fn of_the_code_of_an_abort_the_job_has_what_the_kernel_keeps_of_it() {
+    for (said, code) in [("255", 255), ("70000", 112), ("-1", 255), ("0", 1), ("256", 1), ("99999999999", 1)] {
+        let mut job = Job::new("k", &[1]);
+        job.init(0);
+        job.say(0, &format!("cmd=abort exitcode={said}"));
+        assert_eq!(job.aborted().0, code, "{said}");
+    }
+    let mut job = Job::new("k", &[1]);
+    job.init(0);
+    job.say(0, "cmd=abort exitcode=70000");
+    assert_eq!(job.told, ["rank 0 called abort with code 70000"], "as the program has it");
+}
+
+#[test]
 fn why_the_job_ends_is_told_once() {
     let mut job = Job::new("k", &[1, 1]);
     (0..2).for_each(|rank| job.init(rank));
