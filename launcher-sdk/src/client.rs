@@ -67,7 +67,7 @@ pub enum Submitted {
         /// When the job would start; absent if that cannot be planned yet.
         at: Option<Time>,
         /// Why it would not start at once.
-        reason: Option<Reason>,
+        reason: Option<Box<Reason>>,
         /// If several sizes are possible: when each would start if it were the only one. Empty otherwise, and if the
         /// job cannot be planned yet.
         sizes: Vec<(Request, Option<Time>)>,

@@ -73,7 +73,6 @@ pub async fn request(
         }
         Submitted::WouldStart { request, at, reason, now, sizes: _ } => {
             let clusters = context.cluster_names(client).await?;
-            let reason = reason.map(Box::new);
             let now = now.unwrap_or_else(stamp::now);
             Ok(Requested::WouldStart { request, at, reason, clusters, now })
         }

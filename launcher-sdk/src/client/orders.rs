@@ -25,7 +25,7 @@ impl Client {
         let Answer::WouldStart { request, at, reason, sizes, now } = reply else {
             return Err(CallError::Unexpected);
         };
-        Ok(Submitted::WouldStart { request, at, reason, sizes, now })
+        Ok(Submitted::WouldStart { request, at, reason: reason.map(Box::new), sizes, now })
     }
 
     /// Cancels jobs: waiting ones leave the queue; running ones get SIGTERM, and SIGKILL after the grace time.

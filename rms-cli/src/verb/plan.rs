@@ -57,7 +57,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let sizes = if sizes.is_empty() { vec![(request.clone(), at)] } else { sizes };
     let clusters = context.cluster_names(&client).await?;
     let now = now.unwrap_or_else(stamp::now);
-    context.output.show(&Plan::of(now, &sizes, &request, reason, &clusters))?;
+    context.output.show(&Plan::of(now, &sizes, &request, reason.map(|reason| *reason), &clusters))?;
     Ok(Exit::OK)
 }
 
