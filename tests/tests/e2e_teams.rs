@@ -413,6 +413,43 @@ fn long_a_team_that_is_bound_to_places_has_more_than_one_cpu_again() {
     }
 }
 
+/// LLVM's runtime puts a new thread on the CPUs that the process had when the runtime started.
+#[test]
+fn threads_that_are_created_after_the_job_has_grown_have_all_of_its_cpus() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let listed = two_cpus();
+    let (first, second) = listed.split_once(',').expect("two");
+    let both = [listed.as_str(), &format!("{first}-{second}")];
+    for runtime in OpenMp::ALL {
+        let Some(program) = build_or_skip(runtime, "teams") else { continue };
+        let (go, told) = (format!("go-{runtime:?}"), deployment.path().join(format!("told-{runtime:?}")));
+        let text = format!(
+            "#!/bin/sh\ncd {}\necho $$ > pid\nwhile [ ! -e {go} ]; do sleep 0.05; done\nexec {} clause 5 > {}\n",
+            deployment.path().display(),
+            program.display(),
+            told.display()
+        );
+        let script = deployment.script(&format!("late-{runtime:?}.sh"), &text);
+        let job = deployment.submit(&["-t", "10m", "--malleable-threads", &script]).to_string();
+        let teams = Teams { deployment: &deployment, job, told };
+        let pid = pid(&deployment);
+        teams.shrink();
+        wait_until("one CPU", SOON, || counts(pid).iter().all(|count| *count == 1).then_some(()));
+        fs::write(deployment.path().join(go), "").expect("a file");
+        teams.told(1, 1);
+        teams.grow();
+        teams.told(4, 2);
+        let have_all = || {
+            let seen = lists(pid);
+            let n_with_all = seen.iter().filter(|list| both.contains(&list.as_str())).count();
+            (seen.len() >= 4 && n_with_all == seen.len()).then_some(())
+        };
+        wait_until(&format!("{runtime:?}: threads on {both:?}"), SOON, have_all);
+        teams.end();
+        fs::remove_file(deployment.path().join("pid")).expect("the script's");
+    }
+}
+
 #[test]
 fn a_process_that_was_started_on_one_cpu_stays_there_also_if_its_threads_are_bound() {
     let Some(deployment) = deployment(&[]) else { return };

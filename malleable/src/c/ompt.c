@@ -1,11 +1,13 @@
 /* Programs with LLVM's OpenMP runtime: a tool for its tools interface (OMPT), and an interposer for the num_threads clause,
  * which a tool cannot change. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "process.h"
 #include "runtime.h"
@@ -23,7 +25,8 @@ struct ompt_start_tool_result {
     union ompt_data tool;
 };
 typedef int ompt_set_callback(int event, ompt_function *callback);
-enum { OMPT_PARALLEL_BEGIN = 3, OMPT_PARALLEL_END = 4, OMPT_SET_ALWAYS = 5 };
+enum { OMPT_THREAD_BEGIN = 1, OMPT_PARALLEL_BEGIN = 3, OMPT_PARALLEL_END = 4, OMPT_SET_ALWAYS = 5 };
+enum { OMPT_THREAD_INITIAL = 1 };
 
 static const struct rms_runtime *runtime;
 
@@ -96,11 +99,44 @@ RMS_EXPORT void __kmpc_end_serialized_parallel(void *place, int thread)
         put_back(unfinished[level].own, level);
 }
 
+/* Returns whether the environment binds the threads of this process to places; the agent goes by the same variables. */
+static bool binds_threads(void)
+{
+    static const char *const places[] = {"OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"};
+    const char *bind = getenv("OMP_PROC_BIND");
+    if (bind != NULL) {
+        bind += strspn(bind, " \t");
+        return strncasecmp(bind, "false", 5) != 0 || bind[5 + strspn(bind + 5, " \t")] != '\0';
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (getenv(places[i]) != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* The runtime puts each new thread on the CPUs that the process had when the runtime started. The supervisor publishes a
+ * change before it moves the threads: if that happens meanwhile, it is either seen here or comes after this. */
+static void thread_begin(int kind, union ompt_data *thread)
+{
+    (void)thread;
+    struct rms_view view;
+    /* Unequal to all: the number of a complete view is even. */
+    uint64_t adopted = 1;
+    while (kind != OMPT_THREAD_INITIAL && rms_look(&view) && view.seq != adopted) {
+        /* Fails if none of them is left, in which case another change follows. */
+        (void)sched_setaffinity(0, sizeof view.mask, (const cpu_set_t *)view.mask);
+        adopted = view.seq;
+    }
+}
+
 static int initialize(ompt_lookup *lookup, int device, union ompt_data *tool)
 {
     (void)device, (void)tool;
     ompt_set_callback *set = (ompt_set_callback *)lookup("ompt_set_callback");
     runtime = rms_runtime_of((void *)lookup);
+    if (set != NULL && !binds_threads())
+        set(OMPT_THREAD_BEGIN, (ompt_function *)thread_begin);
     return set != NULL && runtime != NULL && set(OMPT_PARALLEL_END, (ompt_function *)parallel_end) == OMPT_SET_ALWAYS
         && set(OMPT_PARALLEL_BEGIN, (ompt_function *)parallel_begin) == OMPT_SET_ALWAYS;
 }

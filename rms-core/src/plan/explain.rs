@@ -230,14 +230,18 @@ fn lacking_licence(state: &State, spec: &JobSpec, cluster: ClusterId) -> Option<
     licences::lacking(&spec.resources.licences, all, all)
 }
 
-/// Returns how many nodes of a core-shared cluster currently have what the job takes of each.
+/// Returns how many nodes of a core-shared cluster that the job may use currently have what it takes of each.
 fn shortage(state: &State, spec: &JobSpec, request: &Request, cluster: &ClusterId) -> Option<Shortage> {
     let shared = state.shared().get(*cluster)?;
     let pieces: Vec<Vec<Piece>> = shared.kinds().iter().map(|kind| pieces_of(spec, request, kind)).collect();
     let first = pieces.iter().flatten().next().filter(|piece| !piece.is_whole)?;
     let each = first.slice.clone();
     let mut short = Shortage { each, with_cores: 0, with_memory: 0, with_devices: 0 };
-    for (_, line) in shared.lines().iter().filter(|(_, line)| line.is_open) {
+    for (node, line) in shared.lines() {
+        let may_use = line.is_open && spec.constraint.allows(&state.nodes()[node].name);
+        if !may_use {
+            continue;
+        }
         let Some(piece) = pieces[line.kind].first() else { continue };
         let left = line.room.left();
         let has_cores = left.cores >= piece.slice.cores;

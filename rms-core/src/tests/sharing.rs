@@ -4,6 +4,7 @@ use rms_api::answer::{JobState, Reason};
 use rms_api::call::{Nodes, Query, Select, Shape};
 use rms_api::desired::{JobReport, JobStatus};
 use rms_api::{Answer, Call};
+use rms_model::job::Constraint;
 use rms_model::{Granted, Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
 
 use super::World;
@@ -218,6 +219,26 @@ fn who_waits_is_told_which_resource_is_short() {
     let Some(Reason::Blocked { wanted, until, short: Some(short), .. }) = reason else { panic!("{reason:?}") };
     assert_eq!((wanted, short.with_cores, short.with_memory, short.with_devices), (2, 2, 1, 1));
     assert_eq!(until.since(world.now), Span::from_secs(100));
+}
+
+#[test]
+fn only_nodes_that_a_job_may_use_are_counted_where_its_shortage_is_told() {
+    let mut world = shared(&[(8, 2), (8, 0), (8, 0)]);
+    world.asks(Ask { cores: 8, gpus: 1, ..PLAIN });
+    let limits: [fn(&mut Constraint); 2] = [
+        |constraint| constraint.exclude = ["n2".to_owned(), "n3".to_owned()].into(),
+        |constraint| constraint.nodelist = ["n1".to_owned()].into(),
+    ];
+    for limit in limits {
+        let waits = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(10)) }];
+            limit(&mut submission.constraint);
+        });
+        let reason = world.line(waits).reason;
+        let Some(Reason::Blocked { wanted, short: Some(short), .. }) = reason else { panic!("{reason:?}") };
+        assert_eq!((wanted, short.with_cores, short.with_memory, short.with_devices), (1, 0, 0, 0));
+        world.ask(Call::Cancel { select: Select::Ids(vec![waits]) });
+    }
 }
 
 #[test]
