@@ -5,6 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{World, gone, is_alive, launch, script, tasks};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use node_agent::cgroup::CgroupMode;
 use rms_api::desired::{Launch, NodeExit};
 use rms_model::{Environment, Limits, Owner, Span, Work};
@@ -70,6 +72,26 @@ async fn what_cannot_start_says_why() {
     no_input.execution.stdio.input = Some("missing".to_owned());
     let reason = reason_of(&mut world, 5, no_input).await;
     assert!(reason.contains("for input"), "{reason}");
+    world.close().await;
+}
+
+#[tokio::test]
+async fn an_output_that_cannot_be_opened_says_what_is_in_the_way() {
+    let mut world = World::new(CgroupMode::Auto).await;
+    std::os::unix::fs::symlink("loop", world.cwd().join("loop")).expect("a link");
+    std::os::unix::fs::symlink("/proc/self/fd/1", world.cwd().join("own")).expect("a link");
+    mkfifo(&world.cwd().join("fifo"), Mode::from_bits_truncate(0o600)).expect("a FIFO");
+    let cases = [
+        ("loop", "Too many levels of symbolic links"),
+        ("own", "it leads to an open file of another process"),
+        ("fifo", "it is a FIFO that nobody reads"),
+    ];
+    for (job, (name, why)) in (1..).zip(cases) {
+        let mut launch = script(&world, "true");
+        launch.execution.stdio.output = Some(name.to_owned());
+        let reason = reason_of(&mut world, job, launch).await;
+        assert!(reason.contains(&format!("{name} for output: {why}")), "{reason}");
+    }
     world.close().await;
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -227,9 +227,19 @@ fn open_output(path: &Path) -> io::Result<File> {
     match openat2(AT_FDCWD, path, how) {
         // A kernel before 5.6 opens it like any other file.
         Err(Errno::ENOSYS) => Ok(File::from(nix::fcntl::open(path, flags, Mode::from_bits_truncate(0o666))?)),
-        Err(Errno::ELOOP) => Err(io::Error::other("it leads to an open file of another process")),
+        // Or there are too many links on the way, which every use of the path then says.
+        Err(Errno::ELOOP) if !is_loop(path) => Err(io::Error::other("it leads to an open file of another process")),
+        Err(Errno::ENXIO) if is_fifo(path) => Err(io::Error::other("it is a FIFO that nobody reads")),
         opened => Ok(File::from(opened?)),
     }
+}
+
+fn is_loop(path: &Path) -> bool {
+    std::fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(Errno::ELOOP as i32))
+}
+
+fn is_fifo(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
 /// # Errors
