@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{World, gone, is_alive, launch, script, tasks};
 use nix::sys::stat::Mode;
@@ -92,6 +93,33 @@ async fn an_output_that_cannot_be_opened_says_what_is_in_the_way() {
         let reason = reason_of(&mut world, job, launch).await;
         assert!(reason.contains(&format!("{name} for output: {why}")), "{reason}");
     }
+    world.close().await;
+}
+
+#[tokio::test]
+async fn an_input_from_a_fifo_waits_for_its_writer() {
+    let mut world = World::new(CgroupMode::Auto).await;
+    let fifo = world.cwd().join("fifo");
+    mkfifo(&fifo, Mode::from_bits_truncate(0o600)).expect("a FIFO");
+    let of_fifo = |world: &World| {
+        let mut launch = script(world, "cat");
+        launch.execution.stdio.input = Some("fifo".to_owned());
+        launch
+    };
+    let launch = of_fifo(&world);
+    world.submit(1, launch).await;
+    // The supervisor serves others meanwhile.
+    let other = script(&world, "exit 3");
+    assert_eq!(exit_of(&mut world, 2, other).await, NodeExit::Exited { code: 3 });
+    std::thread::spawn(move || std::fs::write(fifo, "late\n"));
+    assert_eq!(world.ended(1).await.0, NodeExit::Exited { code: 0 });
+    assert_eq!(world.read("rms-1.out"), "late\n");
+
+    let launch = of_fifo(&world);
+    world.submit(3, launch).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    world.end(3, Span::from_secs(600)).await;
+    assert_eq!(world.ended(3).await.0, NodeExit::Ordered, "TERM is enough");
     world.close().await;
 }
 

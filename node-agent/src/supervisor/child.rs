@@ -102,9 +102,10 @@ impl Program<'_> {
     /// No process can be created, or no file opened.
     pub fn start(&self, single: &SingleThreaded) -> Result<(Pid, ExecStatus), ChildError> {
         let mut image = Image::new(self.argv, &self.environment);
-        if !self.account.is_other_user() {
+        // A process that may wait for the writer of its input must not suspend the supervisor.
+        if !self.account.is_other_user() && !self.stdin.is_fifo() {
             let mut error = None;
-            let pid = single.fork_to_execute(Memory::Borrowed, || match self.execute(&mut image) {
+            let pid = single.fork_to_execute(Memory::Borrowed, || match self.execute(&mut image, Memory::Borrowed) {
                 Ok(never) => match never {},
                 Err(reason) => {
                     error = Some(reason);
@@ -115,7 +116,7 @@ impl Program<'_> {
         }
         let (reader, status_pipe) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(ChildError::Pipe)?;
         let mut status_pipe = File::from(status_pipe);
-        let pid = single.fork_to_execute(Memory::Copied, || match self.execute(&mut image) {
+        let pid = single.fork_to_execute(Memory::Copied, || match self.execute(&mut image, Memory::Copied) {
             Ok(never) => match never {},
             Err(reason) => {
                 let text = reason.as_bytes();
@@ -128,7 +129,7 @@ impl Program<'_> {
 
     /// Runs in the child, which may share the parent's memory: returns only on failure, with the reason, and leaves no
     /// allocation behind on success.
-    fn execute(&self, image: &mut Image<'_>) -> Result<Infallible, String> {
+    fn execute(&self, image: &mut Image<'_>, memory: Memory) -> Result<Infallible, String> {
         let order = self.order;
         setsid().map_err(|error| format!("cannot start a session: {}", error.desc()))?;
         set_limits(&order.launch.execution.limits)?;
@@ -155,7 +156,12 @@ impl Program<'_> {
         match self.stdin {
             Input::Open(file) => dup2_stdin(file).map_err(no_streams)?,
             Input::File(path) => {
-                let file = open_input(path).map_err(|error| error.to_string())?;
+                let waits = memory == Memory::Copied;
+                if waits {
+                    // The job may be ended while it waits for the writer of a FIFO.
+                    sys::unblock_signals();
+                }
+                let file = open_input(path, waits).map_err(|error| error.to_string())?;
                 dup2_stdin(&file).map_err(no_streams)?;
             }
         }

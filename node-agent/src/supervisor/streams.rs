@@ -44,7 +44,15 @@ impl Input {
     /// # Errors
     /// No more files can be opened.
     pub fn nothing() -> Result<Input, StreamsError> {
-        Ok(Input::Open(Rc::new(open_input(Path::new(NOTHING))?)))
+        Ok(Input::Open(Rc::new(open_input(Path::new(NOTHING), false)?)))
+    }
+
+    /// Returns whether the process that opens it may have to wait for a writer.
+    pub fn is_fifo(&self) -> bool {
+        match self {
+            Input::Open(_) => false,
+            Input::File(path) => is_fifo(path),
+        }
     }
 }
 
@@ -242,10 +250,12 @@ fn is_fifo(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
+/// Opens an input file. With `waits`, the open of a FIFO blocks until somebody writes to it, as in a shell.
+///
 /// # Errors
 /// The user cannot read the file.
-pub fn open_input(path: &Path) -> Result<OwnedFd, StreamsError> {
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+pub fn open_input(path: &Path, waits: bool) -> Result<OwnedFd, StreamsError> {
+    let flags = if waits { OFlag::O_NOCTTY } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).and_then(block);
     file.map_err(|source| StreamsError::Open { path: path.to_owned(), what: "input", source })
 }
