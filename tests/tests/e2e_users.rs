@@ -218,6 +218,7 @@ fn long_another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
     });
     let refused = world.rms(&world.bob, &["logs", &streamed.to_string()]);
     assert!(refused.code != 0 && refused.stderr.contains("ada") && !refused.stdout.contains("hush"), "{refused:?}");
+    assert!(!refused.stderr.contains("its output follows"), "what he may not read is not announced: {refused:?}");
     world.rms(&world.ada, &["cancel", &streamed.to_string()]).ok();
     run.wait().expect("it ends");
 

@@ -60,12 +60,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(detail) if !detail.spec.execution.stdio.stream => from_file(&client, detail, args.follow, &sink).await,
         Some(detail) => {
             let runs = super::queue::is_active(detail.line.state);
-            if runs && !args.follow {
-                output::warn(&format!(
-                    "rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"
-                ));
-            }
-            from_nodes(&client, job, &sink).await?.finish(job, &sink)
+            let notice = (runs && !args.follow)
+                .then(|| format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
+            from_nodes(&client, job, &sink, notice).await?.finish(job, &sink)
         }
         None => of_ended(&client, job, &sink).await,
     }
@@ -117,12 +114,15 @@ impl Found {
     }
 }
 
-/// Reads the streams of 'rms run', which the nodes keep.
-async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, Failure> {
+/// Reads the streams of 'rms run', which the nodes keep. Shows the notice once the server has permitted it.
+async fn from_nodes(client: &Client, job: JobId, sink: &Sink, mut notice: Option<String>) -> Result<Found, Failure> {
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
     let mut found = Found::default();
     while let Some(event) = follow.next().await? {
+        if let Some(notice) = notice.take() {
+            output::warn(&notice);
+        }
         let (task, stream, bytes) = match event {
             FollowEvent::Output { task, stream, bytes, node_idx: _ } => (task, stream, bytes),
             FollowEvent::Missing(missing) => {
@@ -149,7 +149,7 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink) -> Result<Found, F
 /// Shows a job whose description no longer exists: the nodes may still have its streams, or its file may be at the
 /// default place.
 async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
-    let found = from_nodes(client, job, sink).await?;
+    let found = from_nodes(client, job, sink, None).await?;
     // Nodes that know nothing of the job have lost none of its output: a batch job writes to its file.
     let is_of_file =
         !found.is_something && !found.missing.is_empty() && found.missing.iter().all(|part| part.is_unknown);
