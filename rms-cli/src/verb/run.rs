@@ -190,7 +190,8 @@ fn as_step(args: Args) -> Result<Wanted, Failure> {
         ("a malleable size", options.malleable.is_some()),
         ("--shapes", options.shapes.is_some()),
         ("--profile", options.profile.is_some()),
-        ("an option of jobs alone (--hold, --requeue, --comment, --model, …)", options != JobOptions::default()),
+        ("--malleable-threads", options.malleable_threads),
+        ("an option of jobs alone (--hold, --requeue, --comment, --amdahl, …)", options != JobOptions::default()),
     ];
     match rest.into_iter().find(|(_, is_there)| *is_there) {
         Some((what, _)) => Err(no(what)),

@@ -119,6 +119,7 @@ fn sharing(since: Time) -> Sharing {
         rate: 3,
         lent: BTreeMap::from([(NodeId(3), Loan { guest: JobId(9), cores: (2..4).collect(), since: None })]),
         mates: BTreeMap::from([(NodeId(4), JobId(5))]),
+        own_since: BTreeMap::new(),
         generation: 2,
         awaited: BTreeSet::from([NodeId(3)]),
         is_stubborn: false,
