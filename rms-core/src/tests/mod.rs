@@ -9,6 +9,7 @@ mod kept;
 mod launchers;
 mod lending;
 mod lent_stages;
+mod lent_time;
 mod licences;
 mod lists;
 mod mates;

@@ -232,6 +232,8 @@ fn only_nodes_that_a_job_may_use_are_counted_where_its_shortage_is_told() {
     for limit in limits {
         let waits = world.submit_with(|submission| {
             submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(10)) }];
+            submission.n_tasks = Some(1);
+            submission.cpus_per_task = 1;
             limit(&mut submission.constraint);
         });
         let reason = world.line(waits).reason;
