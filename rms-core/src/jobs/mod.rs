@@ -88,18 +88,18 @@ impl Jobs<'_> {
 
     /// Converts the time of a late-reported end from the node's clock to ours. If the share was reported running, the
     /// end is no earlier than what it ran allows, and an end that cannot be right by the node's clock is taken to be
-    /// that; nor is it earlier than the last change of its nodes or of what it lends and borrows. `None` for ends that
-    /// are reported at once.
+    /// that. `None` for jobs whose nodes or CPUs have changed meanwhile, and for ends that are reported at once.
     pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
         let started = self.state().jobs().get(&job)?.started()?;
+        let is_as_begun = started.evolved.is_none() && started.sharing.is_none();
         let ended = match started.shares.get(&node).copied() {
-            Some(Share::Running { since }) => {
-                let earliest = now.min((started.at + at.since(since)).max(started.changed_at()));
+            Some(Share::Running { since }) if is_as_begun => {
+                let earliest = now.min(started.at + at.since(since));
                 Some(if (earliest..=now).contains(&at) { at } else { earliest })
             }
             // One that was ended before it began on its node has no time.
-            Some(Share::Ordered) if at > Time::EPOCH => Some(now.min(started.changed_at().max(at))),
-            Some(Share::Ordered | Share::Ended) | None => None,
+            Some(Share::Ordered) if is_as_begun && at > Time::EPOCH => Some(now.min(started.at.max(at))),
+            Some(Share::Running { .. } | Share::Ordered | Share::Ended) | None => None,
         };
         ended.filter(|ended| now.since(*ended) > REPORTED_LATE)
     }
