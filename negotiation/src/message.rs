@@ -123,9 +123,6 @@ pub enum Reason {
     /// Nodes cannot be given back: ranks that `mpirun` has started there can leave only together.
     #[error("ranks that mpirun has started there cannot leave before all of them end")]
     KeepsRanks,
-    /// The first node of the application stays until its end.
-    #[error("the first node of the job stays until its end")]
-    FirstNode,
 }
 
 impl Statement {

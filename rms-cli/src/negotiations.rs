@@ -52,7 +52,6 @@ pub fn reason_word(reason: Reason) -> &'static str {
         Reason::Changed => "changed",
         Reason::Recalled => "recalled",
         Reason::KeepsRanks => "keeps_ranks",
-        Reason::FirstNode => "first_node",
     }
 }
 

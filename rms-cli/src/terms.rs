@@ -145,7 +145,7 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
     };
     let has_time = item.terms.duration.is_some() || item.terms.give_back_by.is_some();
     match (reason, &item.resource, direction) {
-        (Reason::FirstNode, Resource::Nodes(_), Direction::Shrink) => Some(format!(
+        (Reason::Policy, Resource::Nodes(_), Direction::Shrink) if item.quantity.0 >= held => Some(format!(
             "{proposed}, at most {} of {held} allowed: its first node stays to its end",
             held.saturating_sub(1)
         )),
@@ -316,7 +316,7 @@ mod tests {
         let allowed = Allowed { settings, clusters: ClusterNames::default() };
         let refused = |item: &Item, direction, reason| refused(item, direction, reason, ("bob", &allowed));
         assert_eq!(
-            refused(&item(Direction::Shrink, 8), Direction::Shrink, Reason::FirstNode).as_deref(),
+            refused(&item(Direction::Shrink, 8), Direction::Shrink, Reason::Policy).as_deref(),
             Some("nodes: 8 fewer proposed, at most 7 of 8 allowed: its first node stays to its end")
         );
         assert_eq!(

@@ -69,7 +69,7 @@ impl Breakpoint {
                 Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal => self.kept(*negotiation),
                 Reason::Crossed | Reason::AlreadyOpen | Reason::Unknown => self.kept(*negotiation),
                 Reason::Overdue | Reason::Lost | Reason::Stopping | Reason::Changed => self.kept(*negotiation),
-                Reason::Recalled | Reason::KeepsRanks | Reason::FirstNode => self.kept(*negotiation),
+                Reason::Recalled | Reason::KeepsRanks => self.kept(*negotiation),
             },
             Event::Ended { ending: Ending::Rejected | Ending::Expired | Ending::Withdrawn, .. } => {}
             Event::Accepted(Agreed { direction: Direction::Grow, .. }) => {}

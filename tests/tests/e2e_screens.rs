@@ -226,7 +226,7 @@ fn a_refusal_names_the_term_and_a_list_the_end_of_what_is_asked_for() {
     assert_eq!(refused.code, 1, "{refused:?}");
     let term = format!("nodes: {held} fewer proposed, at most {} of {held} allowed: its first node stays", held - 1);
     assert!(
-        refused.stderr.contains("the first node of the job stays") && refused.stderr.contains(&term),
+        refused.stderr.contains("a policy forbids it") && refused.stderr.contains(&term),
         "{refused:?}"
     );
     let story = deployment.rms(&["negotiations", &job]).ok().stdout;

@@ -192,8 +192,7 @@ impl Resizing {
                 | Reason::Stopping
                 | Reason::Changed
                 | Reason::Recalled
-                | Reason::KeepsRanks
-                | Reason::FirstNode => self.cancel_leaving(Some(negotiation), &self.negotiator.holding()),
+                | Reason::KeepsRanks => self.cancel_leaving(Some(negotiation), &self.negotiator.holding()),
             },
             last @ (Event::JobEnding(_) | Event::Replaced | Event::Lost(_)) => {
                 return Err(owner::ended(self.negotiator.job(), &last));

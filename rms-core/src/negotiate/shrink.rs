@@ -75,13 +75,10 @@ impl Negotiations<'_> {
                     let are_its_own = item.nodes.iter().all(|node| is_here(node) && self.can_be_taken(job, *node));
                     let can_leave = item.nodes.iter().all(|node| self.can_leave(job, *node));
                     let keeps_any = self.pinned_nodes(job).next().is_some();
-                    let names_first = started.nodes.first().is_some_and(|first| item.nodes.contains(first));
                     match are_its_own {
                         true if is_spared && can_leave => {}
                         true if keeps_any => return Err(Reason::KeepsRanks),
-                        true => return Err(Reason::FirstNode),
-                        false if names_first => return Err(Reason::FirstNode),
-                        false => return Err(Reason::Policy),
+                        true | false => return Err(Reason::Policy),
                     }
                 }
                 Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => {

@@ -109,7 +109,7 @@ fn may_withdraw(reason: Reason) -> bool {
         Reason::Lapsed | Reason::TooManyRounds | Reason::BadProposal | Reason::Crossed | Reason::AlreadyOpen => false,
         Reason::Overdue | Reason::Lost | Reason::BrokenPromise | Reason::Administrator | Reason::Stopping => false,
         // What is offered is held: it is not taken back for other jobs, except where the setting allows it.
-        Reason::Recalled | Reason::KeepsRanks | Reason::FirstNode => false,
+        Reason::Recalled | Reason::KeepsRanks => false,
     }
 }
 

@@ -171,9 +171,6 @@ pub fn calls() -> Vec<NegotiatorCall> {
     calls.push(NegotiatorCall::Say(Box::new(refused)));
     calls.push(NegotiatorCall::Free(vec!["n1".to_owned(), "n2".to_owned()]));
     calls.push(NegotiatorCall::Say(Box::new(inside())));
-    let statement = Statement::End { ending: Ending::Rejected, reason: Reason::FirstNode };
-    let refused = Message { id: id(Side::Application, 2), seq: 2, ack_seq: 1, statement: Some(statement) };
-    calls.push(NegotiatorCall::Say(Box::new(refused)));
     calls
 }
 

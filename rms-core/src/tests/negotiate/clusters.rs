@@ -314,10 +314,7 @@ fn a_shrink_takes_nodes_of_the_cluster_that_it_names() {
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!((scene.held(job), scene.busy()), (vec![1, 2], (2, 0)));
     let id = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Nodes(C), 2, 2));
-    assert_eq!(scene.reason_of(job, id), Some(Reason::FirstNode), "it stays to its end");
-    let first = Item { nodes: [NodeId(1)].into(), ..Item::up_to(Resource::Nodes(C), 2, 1) };
-    let id = scene.app_opens(job, Direction::Shrink, first);
-    assert_eq!(scene.reason_of(job, id), Some(Reason::FirstNode));
+    assert_eq!(scene.reason_of(job, id), Some(Reason::Policy), "its first node stays to its end");
 }
 
 #[test]

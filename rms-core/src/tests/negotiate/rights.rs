@@ -130,7 +130,7 @@ fn impossible_asks_are_refused_with_a_reason() {
     assert!(matches!(refused(&mut scene, ask), Some(Refusal::Template(_))));
     // Both nodes cannot be given back: the first stays.
     let ticket = scene.ask(job, nodes(Direction::Shrink, 2, 2));
-    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::FirstNode, .. })));
+    assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Failed { reason: Reason::Policy, .. })));
 }
 
 #[test]
