@@ -225,10 +225,7 @@ fn a_refusal_names_the_term_and_a_list_the_end_of_what_is_asked_for() {
     let refused = deployment.rms(&["negotiate", &job, "--shrink", &held.to_string()]);
     assert_eq!(refused.code, 1, "{refused:?}");
     let term = format!("nodes: {held} fewer proposed, at most {} of {held} allowed: its first node stays", held - 1);
-    assert!(
-        refused.stderr.contains("a policy forbids it") && refused.stderr.contains(&term),
-        "{refused:?}"
-    );
+    assert!(refused.stderr.contains("a policy forbids it") && refused.stderr.contains(&term), "{refused:?}");
     let story = deployment.rms(&["negotiations", &job]).ok().stdout;
     assert!(story.contains(&term), "{story}");
     let listed = deployment.rms(&["negotiations", &job, "--json"]).ok().json();
