@@ -88,25 +88,26 @@ impl Jobs<'_> {
 
     /// Converts the time of a late-reported end from the node's clock to ours. If the share was reported running, the
     /// end is no earlier than what it ran allows, and an end that cannot be right by the node's clock is taken to be
-    /// that. `None` for jobs whose nodes or CPUs have changed meanwhile, and for ends that are reported at once.
+    /// that; nor is it earlier than the last change of its nodes or of what it lends and borrows. `None` for ends that
+    /// are reported at once.
     pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
         let started = self.state().jobs().get(&job)?.started()?;
-        let is_as_begun = started.evolved.is_none() && started.sharing.is_none();
         let ended = match started.shares.get(&node).copied() {
-            Some(Share::Running { since }) if is_as_begun => {
-                let earliest = now.min(started.at + at.since(since));
+            Some(Share::Running { since }) => {
+                let earliest = now.min((started.at + at.since(since)).max(started.changed_at()));
                 Some(if (earliest..=now).contains(&at) { at } else { earliest })
             }
             // One that was ended before it began on its node has no time.
-            Some(Share::Ordered) if is_as_begun && at > Time::EPOCH => Some(now.min(started.at.max(at))),
-            Some(Share::Running { .. } | Share::Ordered | Share::Ended) | None => None,
+            Some(Share::Ordered) if at > Time::EPOCH => Some(now.min(started.changed_at().max(at))),
+            Some(Share::Ordered | Share::Ended) | None => None,
         };
         ended.filter(|ended| now.since(*ended) > REPORTED_LATE)
     }
 
     /// Handles the end of one share's processes.
     pub(crate) fn share_ended(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, end: ShareEnd) {
-        let ShareEnd { exit, usage, at } = end;
+        let at = self.time_of(now, job, node, &end);
+        let ShareEnd { exit, usage, .. } = end;
         let is_leaving = self.state().jobs()[&job].started().is_some_and(|started| started.is_leaving(node));
         if self.state().jobs()[&job].is_awaited(node) && is_failed_arrival(&exit) {
             self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
@@ -150,16 +151,28 @@ impl Jobs<'_> {
         }
         let entry = &self.state().jobs()[&job];
         let started = entry.started().expect("the caller has looked");
-        let verdict = if started.ending.is_some() { None } else { self.verdict(entry, started, node, &exit) };
+        // A node that was away may say that its share had ended before the job's time was over.
+        let is_open = started.ending.as_ref().is_none_or(|ending| at.is_some_and(|at| ending.is_overtaken_by(at)));
+        let verdict = if is_open { self.verdict(entry, started, node, &exit) } else { None };
         self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
         let is_clear = self.state().jobs()[&job].started().expect("shares do not change the phase").is_clear();
         let verdict = verdict.or_else(|| self.verdict_of_idle(job));
         match (verdict, is_clear) {
             (Some(outcome), true) => self.done(now, step, job, outcome),
-            (Some(outcome), false) => self.end(now, step, job, outcome, false),
+            (Some(outcome), false) => self.end_as_of(now, step, job, at.unwrap_or(now), outcome, false),
             (None, true) => self.settle(now, step, job),
             (None, false) => {}
         }
+    }
+
+    /// Returns when a share ended, unless that is now and no other share goes on. What an order ended did not end before
+    /// the order, whatever the clock of its node says.
+    fn time_of(&self, now: Time, job: JobId, node: NodeId, end: &ShareEnd) -> Option<Time> {
+        let started = self.state().jobs()[&job].started()?;
+        let others = started.alive().any(|other| other != node).then_some(now);
+        let order = started.ending.as_ref().filter(|_| matches!(end.exit, NodeExit::Ordered | NodeExit::Overstayed));
+        let at = end.at.map(|at| order.map_or(at, |order| at.max(order.at)));
+        at.or(others)
     }
 
     /// Returns the outcome of the job, if the end of this share decides it.
@@ -208,8 +221,13 @@ impl Jobs<'_> {
 
     /// Records the outcome of a job, and ends what still runs of it.
     pub(crate) fn end(&mut self, now: Time, step: &mut Step, job: JobId, outcome: Outcome, requeue: bool) {
+        self.end_as_of(now, step, job, now, outcome, requeue);
+    }
+
+    /// Does the same with an outcome that was decided `at` an earlier time, on a node that was away.
+    fn end_as_of(&mut self, now: Time, step: &mut Step, job: JobId, at: Time, outcome: Outcome, requeue: bool) {
         let told = outcome.clone();
-        self.context.record(step, Fact::JobEnding { job, at: now, outcome, requeue });
+        self.context.record(step, Fact::JobEnding { job, at, outcome, requeue });
         self.negotiations().end_negotiations(now, step, job, &told);
         self.context.announce(step, job);
         let is_clear = self.state().jobs()[&job].started().is_some_and(Started::is_clear);
@@ -239,11 +257,11 @@ impl Jobs<'_> {
                 self.context.passes.wanted = true;
                 self.context.announce(step, job);
             }
-            Some(ending) => {
+            Some(ending) if !started.ended_at.is_some_and(|at| ending.is_overtaken_by(at)) => {
                 let outcome = ending.outcome.clone();
                 self.done(now, step, job, outcome);
             }
-            None => {
+            Some(_) | None => {
                 let outcome = match started.worst_code {
                     0 => Outcome::Completed,
                     code => Outcome::Failed { code },

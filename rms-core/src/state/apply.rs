@@ -224,7 +224,7 @@ impl State {
                 let script_node = self.jobs.get(job).and_then(Job::script_node);
                 let started = self.started_mut(*job)?;
                 if script_node.is_none_or(|script_node| script_node == *node) {
-                    // A share that is reported at once ended after all shares that were reported late.
+                    // The last share of a job ended after all others, unless it is reported late.
                     started.ended_at = at.map(|at| started.ended_at.map_or(at, |known| known.max(at)));
                 }
                 let awaited_agents = started.awaits_agents();

@@ -271,10 +271,16 @@ impl Evolved {
     /// Records what the ending stage held. The history has no room for more stages than a profile.
     pub fn record_stage(&mut self, until: Time) {
         let current = self.course.current();
-        let span = until.since(self.late_since.take().unwrap_or(current.start));
+        let span = until.since(self.since());
+        self.late_since = None;
         if span > Span::ZERO && self.past.len() <= rms_model::evolution::MAX_STAGES {
             self.past.push(Stage { nodes: current.nodes, span });
         }
+    }
+
+    /// Returns since when it has had the number of nodes of its current stage.
+    pub(super) fn since(&self) -> Time {
+        self.late_since.unwrap_or(self.course.current().start)
     }
 
     /// Replaces the course by that of the next stage, which begins `at` by the clock and perhaps earlier by the plan: an

@@ -111,7 +111,7 @@ pub enum Fact {
         node: NodeId,
         exit: NodeExit,
         usage: Usage,
-        /// When the share ended, if it is reported late because the agent had no connection.
+        /// When the share ended, if it is reported late because the agent had no connection, or if others go on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Time>,
     },

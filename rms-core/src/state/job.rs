@@ -97,8 +97,7 @@ pub struct Started {
     pub worst_code: i32,
     /// The usage of the shares that have ended.
     pub usage: Usage,
-    /// When the last share ended, if all that have ended since were reported late; of a script, when the share of its
-    /// node ended.
+    /// When the last share ended, unless that was when it was reported; of a script, when the share of its node ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     /// The state of an evolving application. Its request then is what it holds now, until its course ends.
@@ -128,6 +127,14 @@ pub struct Ending {
     pub outcome: Outcome,
     /// The job returns to the queue instead of leaving.
     pub requeue: bool,
+}
+
+impl Ending {
+    /// Returns whether processes that ended `at` this time, on nodes that were away, decide the outcome: the server
+    /// ended the job later, and only because its time was over.
+    pub(crate) fn is_overtaken_by(&self, at: Time) -> bool {
+        at < self.at && matches!(self.outcome, Outcome::WallTime | Outcome::StageLate { .. })
+    }
 }
 
 /// A job that is done; its nodes stay busy, so that slow launchers get their chance (001, §5.3.1).

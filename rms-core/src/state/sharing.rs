@@ -150,6 +150,13 @@ impl Job {
 }
 
 impl Started {
+    /// Returns when its nodes, or what it lends and borrows, changed last: at its start, if they never did.
+    pub(crate) fn changed_at(&self) -> Time {
+        let of_nodes = self.evolved.as_ref().map(|evolved| evolved.since());
+        let of_loans = self.sharing.as_ref().map(|sharing| sharing.since);
+        of_nodes.into_iter().chain(of_loans).fold(self.at, Time::max)
+    }
+
     /// Returns the number of changes of its nodes and CPUs, counted from 1.
     pub fn generation(&self) -> u32 {
         let of_nodes = self.evolved.as_ref().map_or(1, |evolved| evolved.generation);

@@ -6,6 +6,7 @@ mod contiguous;
 mod evolving;
 pub(crate) mod fixture;
 mod kept;
+mod late_ends;
 mod launchers;
 mod lending;
 mod lent_stages;

@@ -1,0 +1,91 @@
+//! When and how jobs have ended whose nodes were away at their end.
+
+use rms_api::answer::JobState;
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_model::{ExpandLimit, JobId, JobRecord, Outcome, Span, Time, Usage};
+
+use super::World;
+use super::fixture::outcome;
+use super::lending::lending_on;
+use crate::{Event, Fact};
+
+const DONE: NodeExit = NodeExit::Exited { code: 0 };
+
+impl World {
+    /// A node reports how a job ended there. Returns the record of the job, if it is done.
+    fn ended_on(&mut self, name: &str, job: JobId, at: Time, exit: NodeExit) -> Option<JobRecord> {
+        let status = JobStatus::Ended { at, exit, usage: Usage::default() };
+        let run = self.rms.state().jobs()[&job].run;
+        let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
+        let step = self.rms.handle(self.now, Event::AgentReported { name: name.to_owned(), report });
+        outcome(step).0.into_iter().find_map(|fact| match fact {
+            Fact::JobDone { record, .. } => Some(*record),
+            _ => None,
+        })
+    }
+}
+
+fn secs(span: Span) -> i64 {
+    span.as_millis() / 1000
+}
+
+#[test]
+fn a_job_that_has_lent_ended_when_its_node_says_if_it_says_so_late() {
+    let ended = |reported: i64| {
+        let mut world = lending_on("nodes", 1, 4);
+        let begun = world.now;
+        let owner = world.asks_to_share(1, 60, true);
+        world.runs("n1", owner, true);
+        let guest = world.asks_to_share(1, 10, true);
+        world.now += Span::from_secs(20);
+        world.is_done(guest);
+        world.now += Span::from_secs(60);
+        let record = world.ended_on("n1", owner, begun + Span::from_secs(reported), DONE);
+        secs(record.expect("it is done").ended.since(begun))
+    };
+    assert_eq!(ended(50), 50);
+    assert_eq!(ended(5), 20, "it had its cores back then");
+    assert_eq!(ended(95), 80, "nothing ends later than it is told of");
+}
+
+/// Both nodes of a job with stages are away when its time is over. Returns its outcome, and when it ended.
+fn ended_while_away(reports: [(i64, NodeExit); 2]) -> (Outcome, i64) {
+    let mut world = World::new();
+    let names = ["n1", "n2"];
+    names.iter().for_each(|name| _ = world.node(name, &[]));
+    let job = world.evolving("2x5s,2x5s", ExpandLimit::NONE);
+    let begun = world.now;
+    for name in names {
+        world.runs(name, job, true);
+        world.event(Event::AgentGone { name: name.to_owned() });
+    }
+    world.until(12);
+    assert_eq!(world.line(job).state, JobState::Ending);
+    let reports = names.into_iter().zip(reports);
+    let told = reports.filter_map(|(name, (after, exit))| {
+        world.now += Span::from_secs(2);
+        world.ended_on(name, job, begun + Span::from_secs(after), exit)
+    });
+    let record = told.last().expect("it is done");
+    (record.outcome, secs(record.ended.since(begun)))
+}
+
+#[test]
+fn a_job_that_ended_before_its_time_was_over_has_its_own_outcome_though_nobody_knew() {
+    let (failed, killed) = (NodeExit::Exited { code: 3 }, NodeExit::Signaled { signal: 9 });
+    assert_eq!(ended_while_away([(8, DONE), (7, DONE)]), (Outcome::Completed, 8));
+    assert_eq!(ended_while_away([(7, failed.clone()), (9, DONE)]), (Outcome::Failed { code: 3 }, 9));
+    assert_eq!(ended_while_away([(7, DONE), (9, failed)]), (Outcome::Failed { code: 3 }, 9));
+    assert_eq!(ended_while_away([(7, killed), (11, NodeExit::Ordered)]), (Outcome::Signaled { signal: 9 }, 11));
+}
+
+#[test]
+fn a_job_that_ran_until_its_time_was_over_is_told_so_whenever_its_nodes_say_how_it_ended() {
+    assert_eq!(ended_while_away([(8, DONE), (11, DONE)]), (Outcome::WallTime, 11));
+    assert_eq!(ended_while_away([(11, DONE), (8, DONE)]), (Outcome::WallTime, 11));
+    assert_eq!(ended_while_away([(8, DONE), (10, NodeExit::WallTime)]), (Outcome::WallTime, 10));
+    assert_eq!(ended_while_away([(9, NodeExit::WallTime), (8, DONE)]), (Outcome::WallTime, 9));
+    // What an order ended did not end before it, though the clock of its node is behind.
+    assert_eq!(ended_while_away([(9, NodeExit::Ordered), (8, DONE)]), (Outcome::WallTime, 10));
+    assert_eq!(ended_while_away([(14, NodeExit::Ordered), (8, DONE)]), (Outcome::WallTime, 14), "it ended at once");
+}
