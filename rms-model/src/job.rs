@@ -381,8 +381,7 @@ pub struct Granted {
     /// By cluster.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub licences: BTreeMap<ClusterId, Devices>,
-    /// Core-milliseconds, without those that it lent. If its nodes changed, each had as many cores as those at its end on
-    /// average.
+    /// Core-milliseconds, without those that it lent.
     pub core_time: u64,
 }
 

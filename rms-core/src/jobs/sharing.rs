@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::sharing::asked;
-use rms_model::{CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
+use rms_model::{Allocation, CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
 
 use super::Jobs;
 use crate::plan::slowdown::Fraction;
@@ -41,7 +41,13 @@ impl Jobs<'_> {
         }
         self.context.record(step, Fact::JobStarted { job, run, at: now, request, nodes, grants });
         let mates = lent.iter().map(|lent| (lent.node, lent.mate)).collect();
-        self.change_cpus(now, step, job, None, |sharing, _| sharing.mates = mates);
+        let cluster = lent.first().and_then(|lent| self.state().nodes().get(&lent.node)).map(|known| known.cluster);
+        let is_shared = cluster.is_some_and(|cluster| self.state().is_shared(cluster));
+        let allocation = if is_shared { Allocation::Cores } else { Allocation::Nodes };
+        self.change_cpus(now, step, job, None, |sharing, _| {
+            sharing.mates = mates;
+            sharing.allocation = Some(allocation);
+        });
         self.context.announce(step, job);
     }
 
@@ -181,8 +187,13 @@ impl Jobs<'_> {
         let entry = &state.jobs()[&guest];
         let (Some(started), spec) = (entry.started(), &entry.spec) else { return BTreeMap::new() };
         let grant = |node: &NodeId| {
-            let known = state.nodes().get(node).filter(|known| state.is_shared(known.cluster))?;
-            let mut grant = started.grants.get(node)?.clone();
+            let known = state.nodes().get(node)?;
+            let is_shared = state.is_shared(known.cluster);
+            let mut grant = started.grants.get(node).filter(|_| started.asks_part(*node, is_shared))?.clone();
+            if !is_shared {
+                // Others that began on parts of the node may still be there.
+                return Some((*node, grant));
+            }
             let wanted = pieces_of(spec, &started.request, &known.inventory).first()?.slice.cores;
             let n_more = wanted.saturating_sub(grant.cores.len());
             let more = state.shared().more_cores(*node, known, (spec, &grant.cores), n_more)?;

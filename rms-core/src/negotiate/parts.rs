@@ -128,7 +128,7 @@ impl Negotiations<'_> {
                 .iter()
                 .filter_map(|(node, n_cpus)| Some((*node, self.more_cores(job, *node, *n_cpus)?)))
                 .collect();
-            self.context.record(step, Fact::CoresSet { job, negotiation: id, cores, more });
+            self.context.record(step, Fact::CoresSet { job, negotiation: id, cores, more, at: Some(now) });
         }
         if !grants.is_empty() {
             // Use the cores that the job has by now.

@@ -352,7 +352,9 @@ impl State {
                 self.loan_called(*job, *negotiation, *cluster, *by)?
             }
             Fact::LoanEnded { job, negotiation, cluster } => self.loan_ended(*job, *negotiation, *cluster)?,
-            Fact::CoresSet { job, negotiation, cores, more } => {
+            Fact::CoresSet { job, negotiation, cores, more, at } => {
+                // Older journals have no time.
+                at.map_or(Ok(()), |at| self.count_core_time(*job, at))?;
                 self.set_cores(*job, *negotiation, cores, more, bumped)?
             }
             Fact::GrantsSet { job, negotiation, grants } => self.set_grants(*job, *negotiation, grants, bumped)?,

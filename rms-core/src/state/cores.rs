@@ -6,7 +6,7 @@ use negotiation::NegotiationId;
 use rms_model::{Grant, Granted, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Slice, Time};
 
 use super::{ApplyError, BumpedNodes, State, threads_of_core};
-use crate::state::course::Cores;
+use crate::state::course::{CoreTime, Cores};
 use crate::state::job::{Job, Phase, Share, Started};
 use crate::state::sharing::millis;
 
@@ -62,32 +62,59 @@ impl State {
     pub(crate) fn granted(&self, entry: &Job, ended: Time) -> Option<Granted> {
         let started = entry.started()?;
         let mut granted = Granted { licences: entry.licences(), ..Granted::default() };
-        // The time of today's cores in which the job was a guest on their nodes and had only what it borrowed.
-        let mut as_guest = 0_u64;
         for node in &started.nodes {
             let inventory = &self.nodes.get(node)?.inventory;
             let part = started.own_part_of(&entry.spec, *node, inventory);
             granted.whole_nodes += u32::from(part.is_none());
             let Slice { cores, memory, devices } = part.map_or_else(|| Slice::whole(inventory), |part| part.amount());
             granted.cores = granted.cores.saturating_add(cores);
-            let took = started.guest_until(*node, ended).map_or(0, |until| millis(until.since(started.at)));
-            as_guest = as_guest.saturating_add(took.saturating_mul(cores.into()));
             granted.memory = Mebibytes(granted.memory.0.saturating_add(memory.0));
             devices.iter().for_each(|(name, count)| granted.devices.add(name, count));
         }
-        let ran = millis(ended.since(started.at));
-        let n_nodes = started.nodes.len().max(1) as u64;
-        let node_time = match started.evolved.as_ref().and_then(|evolved| evolved.history(ended)) {
-            Some(held) => {
-                held.stages().iter().map(|held| u64::from(held.nodes).saturating_mul(millis(held.span))).sum()
-            }
-            None => ran.saturating_mul(n_nodes),
-        };
         let loans = started.sharing.as_deref().map(|sharing| started.loans_at(ended, sharing)).unwrap_or_default();
-        let held = u128::from(node_time) * u128::from(granted.cores) / u128::from(n_nodes);
-        let held = u64::try_from(held).unwrap_or(u64::MAX).saturating_sub(as_guest);
+        let held = self.own_core_time(entry, ended)?;
         granted.core_time = held.saturating_add(loans.borrowed).saturating_sub(loans.lent);
         Some(granted)
+    }
+
+    /// Returns the core time of a job on its own cores, in core-milliseconds: those that it lends count, those that it
+    /// borrows do not.
+    fn own_core_time(&self, entry: &Job, until: Time) -> Option<u64> {
+        let started = entry.started()?;
+        let counted = started.evolved.as_ref().and_then(|evolved| evolved.counted);
+        // Nodes that changed in an older version had, on average, as many cores as its present ones.
+        let held = started.evolved.as_ref().filter(|_| counted.is_none()).and_then(|evolved| evolved.history(until));
+        let held = held.map(|held| {
+            let stages = held.stages().iter();
+            let node_time = stages.map(|held| u64::from(held.nodes).saturating_mul(millis(held.span))).sum::<u64>();
+            node_time / started.nodes.len().max(1) as u64
+        });
+        let mut core_time = counted.map_or(0, |counted| counted.spent);
+        for node in &started.nodes {
+            let inventory = &self.nodes.get(node)?.inventory;
+            let part = started.own_part_of(&entry.spec, *node, inventory);
+            let cores = part.map_or(inventory.cores, |part| part.cores.len());
+            // While it was a guest there, it had only what it borrowed.
+            let own_since = started.guest_until(*node, until).unwrap_or(started.at);
+            let took = match (counted, held) {
+                (Some(counted), _) => millis(until.since(own_since.max(counted.until))),
+                (None, Some(held)) => held.saturating_sub(millis(own_since.since(started.at))),
+                (None, None) => millis(until.since(own_since)),
+            };
+            core_time = core_time.saturating_add(took.saturating_mul(cores.into()));
+        }
+        Some(core_time)
+    }
+
+    /// Counts the core time of an application until its own cores change.
+    pub(super) fn count_core_time(&mut self, job: JobId, until: Time) -> Result<(), ApplyError> {
+        let entry = self.jobs.get(&job).ok_or(ApplyError::Job(job))?;
+        if entry.started().is_some_and(|started| started.evolved.is_some())
+            && let Some(spent) = self.own_core_time(entry, until)
+        {
+            self.edit_evolved(job, |_, evolved| evolved.counted = Some(CoreTime { spent, until }))?;
+        }
+        Ok(())
     }
 
     /// Changes a job's cores. All its nodes are told, because the hostfile of a job must be the same on each.

@@ -154,6 +154,17 @@ pub struct Evolved {
     pub released: BTreeSet<NodeId>,
     /// How often its processes were killed because they did not leave freed nodes.
     pub n_violations: u32,
+    /// Its core time until its own cores changed last. Absent until they do, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<CoreTime>,
+}
+
+/// For how long a job has had cores of its own, whether it lent them or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreTime {
+    /// Core-milliseconds until `until`.
+    pub spent: u64,
+    pub until: Time,
 }
 
 /// A node's place in an evolving application.
@@ -237,6 +248,7 @@ impl Evolved {
             leaving: BTreeMap::new(),
             released: BTreeSet::new(),
             n_violations: 0,
+            counted: None,
         }
     }
 
@@ -286,10 +298,9 @@ impl Evolved {
     /// Replaces the course by that of the next stage, which begins `at` by the clock and perhaps earlier by the plan: an
     /// application that is late to choose the nodes that it frees has them until then.
     pub(super) fn enter_stage(&mut self, at: Time, course: &Course) {
-        let planned = course.current().start;
-        let is_late = at.since(planned) > PUNCTUAL;
-        self.record_stage(if is_late { at } else { planned });
-        self.late_since = is_late.then_some(at);
+        let begins = stage_begins(at, course);
+        self.record_stage(begins);
+        self.late_since = (begins == at).then_some(at);
         self.course = course.clone();
     }
 
@@ -301,6 +312,12 @@ impl Evolved {
         whole.past.truncate(rms_model::evolution::MAX_STAGES);
         Evolution::new(whole.past).ok()
     }
+}
+
+/// Returns when the stage begins that an application entered `at` by the clock: as planned, unless it was late.
+pub(super) fn stage_begins(at: Time, course: &Course) -> Time {
+    let planned = course.current().start;
+    if at.since(planned) > PUNCTUAL { at } else { planned }
 }
 
 /// The server is later than this for a timer only if it had to wait.

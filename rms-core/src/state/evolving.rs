@@ -7,7 +7,7 @@ use rms_model::{ClusterId, Grant, JobId, JobSpec, NodeId, OnResize, Time, Work};
 
 use super::apply::ApplyError;
 use super::{BumpedNodes, State};
-use crate::state::course::{Course, Evolved};
+use crate::state::course::{Course, Evolved, stage_begins};
 use crate::state::job::{Phase, Share, Shares};
 
 impl State {
@@ -64,6 +64,7 @@ impl State {
         grants: &BTreeMap<NodeId, Grant>,
         bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), ApplyError> {
+        self.count_core_time(job, stage_begins(at, course))?;
         self.change_holders(gained.iter().copied(), bumped, true, |holders| holders.insert(job))?;
         self.save_parts_as_grants(job, freed)?;
         let nodes = self.nodes_after(job, gained, freed);

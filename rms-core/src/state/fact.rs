@@ -334,6 +334,8 @@ pub enum Fact {
         /// On core-shared clusters: the additional cores that it gets.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         more: BTreeMap<NodeId, Indices>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Time>,
     },
     /// The application's processes on this node keep to the cores, memory and devices given up to this generation of
     /// its nodes.

@@ -70,7 +70,8 @@ impl Lender {
             let inventory = &nodes.get(node)?.inventory;
             let is_guest = entry.is_guest_on(*node);
             let cores = entry.part_of(*node, inventory).map_or(inventory.cores, |part| part.cores.len());
-            let asked = if is_guest { cores_asked(&entry.spec, &started.request, inventory, is_shared) } else { cores };
+            let asks_part = started.asks_part(*node, is_shared);
+            let asked = if is_guest { cores_asked(&entry.spec, &started.request, inventory, asks_part) } else { cores };
             let least = least_cores(&entry.spec, n_with_tasks, place_of(started, idx), inventory);
             lender.add(nodes, LenderPart { n_nodes: 1, cores, asked, least, node: *node });
         }

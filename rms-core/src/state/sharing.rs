@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::sharing::asked;
-use rms_model::{CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, JobSpec, NodeId, Span, Time};
+use rms_model::{Allocation, CoreShare, CpuLoans, Grant, Indices, Inventory, JobId, JobSpec, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{ApplyError, BumpedNodes, State, constraint_of, cores_asked};
+use crate::state::course::Evolved;
 use crate::state::job::{Job, Phase, Started};
 
 /// The sharing state of a job that lends cores, started on those of others, or once did.
@@ -32,6 +33,10 @@ pub struct Sharing {
     /// Nodes on which it was a guest until their owners left, and since when it has had them itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own_since: BTreeMap<NodeId, Time>,
+    /// How those nodes were allocated when it started as a guest: what it asks for there stays the same. Absent for jobs
+    /// that did not, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
     /// Counts the changes of its CPUs, from 1.
     pub generation: u32,
     /// Nodes whose agents have not yet confirmed that the job's processes keep to the CPUs of that generation.
@@ -150,9 +155,21 @@ impl Job {
 }
 
 impl Started {
+    /// Returns whether it asked for a part of this node, not for all of it. The allocation of the cluster may have
+    /// changed since it started; `is_shared` is the present one.
+    pub(crate) fn asks_part(&self, node: NodeId, is_shared: bool) -> bool {
+        let began_as_guest =
+            |sharing: &&Sharing| sharing.mates.contains_key(&node) || sharing.own_since.contains_key(&node);
+        match self.sharing.as_deref().filter(began_as_guest) {
+            Some(sharing) => sharing.allocation.map_or(is_shared, |allocation| allocation == Allocation::Cores),
+            None => self.grants.contains_key(&node),
+        }
+    }
+
     /// Returns when its nodes, or what it lends and borrows, changed last: at its start, if they never did.
     pub(crate) fn changed_at(&self) -> Time {
-        let of_nodes = self.evolved.as_ref().map(|evolved| evolved.since());
+        let of_cores = |evolved: &Evolved| evolved.counted.map_or(self.at, |counted| counted.until);
+        let of_nodes = self.evolved.as_ref().map(|evolved| evolved.since().max(of_cores(evolved)));
         let of_loans = self.sharing.as_ref().map(|sharing| sharing.since);
         of_nodes.into_iter().chain(of_loans).fold(self.at, Time::max)
     }
@@ -256,13 +273,9 @@ impl State {
                     own.map_or(known.inventory.cores, |part| part.cores.len())
                 }
                 None => {
-                    // A job without a grant has the whole node, although the allocation may have changed since.
-                    let has_part = if entry.is_guest_on(*node) {
-                        self.is_shared(known.cluster)
-                    } else {
-                        started.grants.contains_key(node)
-                    };
-                    cores_asked(&entry.spec, &started.request, &known.inventory, has_part)
+                    let is_shared = self.is_shared(known.cluster);
+                    let asks_part = started.asks_part(*node, is_shared);
+                    cores_asked(&entry.spec, &started.request, &known.inventory, asks_part)
                 }
             };
             let part = entry.part_of(*node, &known.inventory);
@@ -295,6 +308,7 @@ impl State {
                 lent: BTreeMap::new(),
                 mates: BTreeMap::new(),
                 own_since: BTreeMap::new(),
+                allocation: None,
                 generation: 0,
                 awaited: BTreeSet::new(),
                 is_stubborn: false,
@@ -361,6 +375,7 @@ impl State {
         wall: Span,
         bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), ApplyError> {
+        self.count_core_time(job, sharing.since)?;
         // The guest that waits for CPUs is started by the same nodes.
         let alive: Vec<NodeId> = self.started_mut(job)?.alive().collect();
         self.edit_job(job, |entry| {

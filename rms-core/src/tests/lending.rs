@@ -169,6 +169,39 @@ fn a_change_of_the_allocation_leaves_lender_and_guest_their_limits() {
 }
 
 #[test]
+fn a_guest_asks_for_what_it_began_with_though_the_allocation_has_changed() {
+    for (before, after) in [("nodes", "cores"), ("cores", "nodes")] {
+        let is_shared = before == "cores";
+        let mut world = lending_on(before, 1, if is_shared { 8 } else { 4 });
+        let mut asks = |mins: i64, n_tasks: u32, cpus: u32| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+                (submission.n_tasks, submission.cpus_per_task) = (Some(n_tasks), if is_shared { cpus } else { 1 });
+                submission.resources.share = true;
+            })
+        };
+        let (owner, guest) = (asks(60, 1, 8), asks(10, if is_shared { 3 } else { 2 }, 2));
+        [owner, guest].into_iter().for_each(|job| drop(world.runs("n1", job, true)));
+        let (has, asked) = if is_shared { (4, 6) } else { (2, 4) };
+        assert_eq!(
+            (world.n_cores(guest), world.wall(guest)),
+            (vec![has], Span::from_mins(10 * asked / i64::from(has)))
+        );
+
+        world.set("allocation", after);
+        let changes = Changes { wall: Some(WallChange::More(Span::from_mins(2))), ..Changes::default() };
+        world.ask(Call::Update { select: Select::Ids(vec![guest]), changes: Box::new(changes) });
+        let longer = Span::from_mins(12 * asked / i64::from(has));
+        assert_eq!(world.wall(guest), longer, "{before} to {after}");
+        world.now += Span::from_mins(4);
+        world.is_done(owner);
+        // Others that began on parts of the node may be there: it keeps its own part.
+        let expected = if is_shared { (vec![4], longer) } else { (vec![4], Span::from_mins(14)) };
+        assert_eq!((world.n_cores(guest), world.wall(guest)), expected, "{before} to {after}");
+    }
+}
+
+#[test]
 fn a_job_keeps_as_many_cores_of_each_package_as_it_said() {
     for allocation in ["nodes", "cores"] {
         for (of_package, (of_owner, of_guest)) in [(0, ("0-1", "2-3")), (1, ("0,2", "1,3"))] {

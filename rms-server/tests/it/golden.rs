@@ -120,6 +120,7 @@ fn sharing(since: Time) -> Sharing {
         lent: BTreeMap::from([(NodeId(3), Loan { guest: JobId(9), cores: (2..4).collect(), since: None })]),
         mates: BTreeMap::from([(NodeId(4), JobId(5))]),
         own_since: BTreeMap::new(),
+        allocation: None,
         generation: 2,
         awaited: BTreeSet::from([NodeId(3)]),
         is_stubborn: false,

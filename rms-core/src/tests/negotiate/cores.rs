@@ -77,6 +77,29 @@ fn cores_are_given_back_and_got_again() {
     scene.is_durable();
 }
 
+#[test]
+fn core_time_counts_each_core_for_as_long_as_the_job_had_it() {
+    let (mut scene, job) = scene_with_job(2);
+    let core_secs = |scene: &Scene| {
+        let state = scene.world.rms.state();
+        state.granted(&state.jobs()[&job], scene.world.now).expect("it runs").core_time / 1000
+    };
+    let mut passes = |secs: i64, expected: u64, then: Option<Ask>| {
+        scene.world.now += Span::from_secs(secs);
+        assert_eq!(core_secs(&scene), expected);
+        let Some(ask) = then else { return };
+        let ticket = scene.ask(job, ask);
+        assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })), "{:?}", scene.outcome(ticket));
+        assert_eq!(core_secs(&scene), expected, "a change takes no time");
+    };
+    passes(10, 80, Some(cores(Direction::Shrink, 3, 3, &[])));
+    passes(20, 80 + 40, Some(nodes(Direction::Grow, 1, 1)));
+    passes(5, 120 + 30, Some(cores(Direction::Grow, 3, 3, &["n1"])));
+    passes(4, 150 + 36, Some(nodes(Direction::Shrink, 1, 1)));
+    passes(1, 186 + 5, None);
+    scene.is_durable();
+}
+
 /// On nodes with two hardware threads a core, of which each counts as a CPU.
 #[test]
 fn cores_are_counted_and_not_their_threads() {

@@ -335,7 +335,7 @@ fn cores_that_are_called_free_while_processes_use_them() {
     assert_eq!(cores::used_is_kept(world.state(), &world.nodes), Ok(()));
     let mut replay = Replay::of(world.state().clone());
     let node = world.state().jobs()[&job].nodes()[0];
-    let set = Fact::CoresSet { job, negotiation: FIRST, cores: vec![(node, 1)], more: BTreeMap::new() };
+    let set = Fact::CoresSet { job, negotiation: FIRST, cores: vec![(node, 1)], more: BTreeMap::new(), at: None };
     replay.follow(&set).expect("facts are not judged");
     assert_eq!(cores::used_is_kept(replay.state(), &world.nodes), Ok(()), "not before its agent says so");
     replay.follow(&Fact::CoresInForce { job, node, generation: 3 }).expect("facts are not judged");
