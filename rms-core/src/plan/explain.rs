@@ -9,6 +9,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 use super::lacking::lacking;
 use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
 use crate::state::job::{Job, Phase};
+use crate::state::node::Node;
 use crate::state::{NodeRoom, Piece, State, constraint_of, pieces_of};
 
 /// The position of a waiting job: in the present queue, and among the placements of a plan, which may be older.
@@ -381,7 +382,8 @@ fn busy_window(
             let short = short.as_ref().map(|short| (short, *wanted));
             holds.extend(holds_of_shared(state, (plan.now, free_at), *cluster, (spec, request), short));
         }
-        holds.retain(|hold| is_in_the_way(state, hold.job, spec, request, *cluster));
+        let usable = usable_by(state, spec, request, *cluster);
+        holds.retain(|hold| is_in_the_way(state, hold.job, &usable));
         // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
@@ -397,16 +399,22 @@ fn busy_window(
     longest.or_else(|| overdue_jobs(state, plan.now, at, request))
 }
 
-/// Returns whether a job holds no nodes yet, or one of a cluster that the other job could use.
-fn is_in_the_way(state: &State, holder: JobId, spec: &JobSpec, request: &Request, cluster: ClusterId) -> bool {
+/// Returns the nodes of a cluster that a job may use.
+fn usable_by<'a>(state: &'a State, spec: &JobSpec, request: &Request, cluster: ClusterId) -> Vec<(NodeId, &'a Node)> {
     let constraint = constraint_of(spec, request);
-    let can_use = |node: &NodeId| {
-        let Some(known) = state.nodes().get(node) else { return false };
-        let has_pieces = || !state.is_shared(cluster) || !pieces_of(spec, request, &known.inventory).is_empty();
-        known.cluster == cluster && known.meets(&constraint) && has_pieces()
-    };
-    let nodes = state.jobs().get(&holder).map_or(&[][..], Job::nodes);
-    nodes.is_empty() || nodes.iter().any(can_use)
+    let is_shared = state.is_shared(cluster);
+    let has_pieces = |known: &Node| !is_shared || !pieces_of(spec, request, &known.inventory).is_empty();
+    let usable = |known: &Node| known.cluster == cluster && known.meets(&constraint) && has_pieces(known);
+    state.nodes().iter().filter(|(_, known)| usable(known)).map(|(node, known)| (*node, known)).collect()
+}
+
+/// Returns whether a job holds one of these nodes or, if it has none yet, may come to hold one.
+fn is_in_the_way(state: &State, holder: JobId, usable: &[(NodeId, &Node)]) -> bool {
+    let Some(entry) = state.jobs().get(&holder) else { return true };
+    match entry.nodes() {
+        [] => usable.iter().any(|(_, known)| known.meets(&entry.spec.constraint)),
+        held => held.iter().any(|node| usable.binary_search_by_key(node, |(usable, _)| *usable).is_ok()),
+    }
 }
 
 /// Finds the span from the first to the last instant before its start at which too few nodes are free, including gaps

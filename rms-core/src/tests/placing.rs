@@ -87,18 +87,19 @@ fn jobs_on_nodes_that_an_application_cannot_use_are_not_in_its_way() {
     for allocation in ["nodes", "cores"] {
         let mut world = World::new();
         world.set("allocation", allocation);
-        world.node("plain", &[]);
+        world.node("plain", &["cpu"]);
         world.node("gpu", &["gpu"]);
         let on_gpu = world.submit(1, 100, &["gpu"]);
-        let on_plain = world.submit(1, 1000, &[]);
+        let on_plain = world.submit(1, 20, &["cpu"]);
         assert_eq!(world.placed().len(), 2);
+        let next_on_plain = world.submit(1, 1000, &["cpu"]);
         let waits = world.submit(1, 100, &["gpu"]);
         let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![waits])))) else {
             panic!("no details");
         };
         let Some(Reason::Blocked { by, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line) };
         let by: Vec<JobId> = by.iter().map(|blocker| blocker.job).collect();
-        assert_eq!(by, [on_gpu], "{allocation}: {on_plain} is elsewhere");
+        assert_eq!(by, [on_gpu], "{allocation}: {on_plain} and {next_on_plain} are elsewhere");
     }
 }
 
