@@ -5,7 +5,7 @@ use rms_api::audit::AuditEntry;
 use rms_api::refusal::Refusal;
 use rms_api::subscription::ClusterLink;
 use rms_model::identity::check_name;
-use rms_model::settings::Subject;
+use rms_model::settings::{AS_OTHERS, Subject};
 use rms_model::{Identity, JobId, Mebibytes, NodeAdmin, Role, Settings, Time, hostlist};
 
 use crate::access;
@@ -41,6 +41,11 @@ impl Admin<'_> {
             }
             Some(Subject::User(user)) => check_name(user)?,
             None => {}
+        }
+        if value == AS_OTHERS && !key.contains('@') {
+            return Err(Refusal::Malformed(
+                "'default' takes back the value of one cluster or user: name it, as in KEY@NAME",
+            ));
         }
         let old = self.jobs.state().settings().get(key)?;
         let mut after = self.jobs.state().settings().clone();
