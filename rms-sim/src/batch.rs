@@ -317,7 +317,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         let (Some(entry), Some(finished)) = (self.rms.state().jobs().get(&job), self.watch.finished[job_idx]) else {
             return;
         };
-        let ran = Span::from_millis(finished.node_time.as_millis() / i64::from(finished.n_nodes.max(1)));
+        let ran = Span::from_millis((finished.node_s * 1000.0 / f64::from(finished.n_nodes.max(1))).round() as i64);
         self.estimates.learn(job_idx, &entry.spec.owner.0, ran);
     }
 
@@ -392,7 +392,6 @@ impl<'a, W: Workload> Batch<'a, W> {
             // All cores of each node.
             Some(_) | None => f64::from(n_nodes),
         };
-        let node_time = Span::from_millis((ended.since(at).as_millis() as f64 * share) as i64);
         if let Some(schedule) = &mut self.schedule {
             schedule.begin(job, job_idx, submitted, at, self.rms.state());
         }
@@ -402,7 +401,7 @@ impl<'a, W: Workload> Batch<'a, W> {
             ended,
             alone: ended.since(at),
             n_nodes,
-            node_time,
+            node_s: ended.since(at).as_secs_f64() * share,
             n_changes: 0,
             was_guest: false,
             was_mate: false,
@@ -423,8 +422,8 @@ impl<'a, W: Workload> Batch<'a, W> {
         let ended = progress.end();
         let job_idx = self.watch.job_idxs[job.0 as usize - 1] as usize;
         if let Some(finished) = &mut self.watch.finished[job_idx] {
-            let (node_time, n_changes) = (progress.node_time(ended), progress.n_changes());
-            *finished = Finished { ended, alone: ended.since(finished.started), node_time, n_changes, ..*finished };
+            let (node_s, n_changes) = (progress.node_time(ended).as_secs_f64(), progress.n_changes());
+            *finished = Finished { ended, alone: ended.since(finished.started), node_s, n_changes, ..*finished };
         }
         self.ends.push(Reverse((ended, *job, run)));
         let running = JobStatus::running(*at);
@@ -451,8 +450,7 @@ impl<'a, W: Workload> Batch<'a, W> {
         if let Some(finished) = &mut self.watch.finished[job_idx] {
             let nodes: f64 = entry.nodes().iter().map(|node| share_asked(state, entry, *node)).sum();
             let share = pace.share(finished.started) * nodes;
-            let node_time = (ended.since(finished.started).as_millis() as f64 * share) as i64;
-            *finished = Finished { ended, node_time: Span::from_millis(node_time), ..*finished };
+            *finished = Finished { ended, node_s: ended.since(finished.started).as_secs_f64() * share, ..*finished };
             let sharing = entry.sharing();
             finished.was_guest |= sharing.is_some_and(|sharing| !sharing.mates.is_empty());
             finished.was_mate |= sharing.is_some_and(|sharing| !sharing.lent.is_empty());

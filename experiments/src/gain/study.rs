@@ -128,7 +128,7 @@ fn measured(jobs: &GainJobs, summary: &Summary) -> Measured {
     };
     let (mut asked, mut held, mut n_changes, mut killed) = (0.0, 0.0, 0, 0);
     for (idx, job) in &ran {
-        held += job.node_time.as_secs_f64();
+        held += job.node_s;
         asked += f64::from(jobs.size(*idx)) * jobs.run(*idx).as_secs_f64();
         n_changes += job.n_changes;
         killed += usize::from(jobs.elastic(*idx).is_some_and(|elastic| job.run() >= elastic.wall));

@@ -251,7 +251,7 @@ impl<'a> Cluster<'a> {
             ended: self.now,
             alone: run,
             n_nodes,
-            node_time: Span::from_millis(running.used / 2),
+            node_s: Span::from_millis(running.used / 2).as_secs_f64(),
             n_changes: 0,
             was_guest: running.was_guest,
             was_mate: running.was_mate,
@@ -345,7 +345,7 @@ mod tests {
                 let ran = ran.expect("it ran");
                 let (alone, took) = (job.run.as_millis(), ran.run().as_millis());
                 assert!(ran.started >= job.submit && (alone..=2 * alone).contains(&took), "{job:?} {ran:?}");
-                let (work, held) = (alone * i64::from(job.n_nodes), ran.node_time.as_millis());
+                let (work, held) = (alone * i64::from(job.n_nodes), (ran.node_s * 1000.0).round() as i64);
                 assert!(held >= work, "{job:?} {ran:?}");
                 // Ends are whole milliseconds.
                 assert!(model == RuntimeModel::Worst || held <= work + i64::from(job.n_nodes), "{job:?} {ran:?}");

@@ -140,7 +140,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, lenders: &Lenders<'_>, s
     let share = if parts.is_empty() { 1.0 } else { mean(&|part| part.share) };
     let asked: Vec<(&str, f64)> = parts.iter().map(|part| (part.node, part.cores())).collect();
     let part_had = lenders.part_had(record, &asked, node_millis * mean(&|part| part.cores()));
-    let node_millis = (node_millis * share * part_had) as i64;
+    let node_s = node_millis * share * part_had / 1000.0;
     // With all its CPUs it would have taken less time, in proportion to those that it had (004, eq. 5).
     let alone = Span::from_millis((past_run.as_millis() as f64 * part_had).round() as i64);
     // A job that was ended at its limit took another grace period, which is not the job's; others may have got more
@@ -164,7 +164,7 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, lenders: &Lenders<'_>, s
             ended: record.ended,
             alone,
             n_nodes,
-            node_time: Span::from_millis(node_millis),
+            node_s,
             n_changes: held.map_or(0, |held| held.stages().len() as u32 - 1),
             was_guest: record.loans.is_some_and(|loans| loans.borrowed > 0),
             was_mate: record.loans.is_some_and(|loans| loans.lent > 0),

@@ -4,7 +4,7 @@ use rms_model::{Span, Time};
 use serde::Serialize;
 
 /// The result of one job that ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finished {
     pub submitted: Time,
     pub started: Time,
@@ -13,8 +13,8 @@ pub struct Finished {
     pub alone: Span,
     /// The number of nodes with which it started.
     pub n_nodes: u32,
-    /// The sum over its nodes of the time for which it held them; of a shared node, its share of the cores.
-    pub node_time: Span,
+    /// The sum over its nodes of the seconds for which it held them; of a shared node, its share of the cores.
+    pub node_s: f64,
     /// How often its nodes changed while it ran.
     pub n_changes: u32,
     /// Whether it began on cores that others lent.
@@ -84,7 +84,7 @@ impl Summary {
         let makespan_s = end.since(begin).as_secs_f64();
         let mean =
             |of: &dyn Fn(&Finished) -> f64| if jobs == 0 { 0.0 } else { ran().map(of).sum::<f64>() / jobs as f64 };
-        let busy: f64 = ran().map(|job| job.node_time.as_secs_f64()).sum();
+        let busy: f64 = ran().map(|job| job.node_s).sum();
         let figures = Figures {
             jobs,
             refused,
