@@ -136,6 +136,15 @@ impl Resource {
         }
     }
 
+    /// Returns the cluster that it belongs to; `None` for wall time.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        match self {
+            Resource::Nodes(cluster) | Resource::Cores(cluster) | Resource::Memory(cluster) => Some(*cluster),
+            Resource::Devices(cluster, _) | Resource::Licences(cluster, _) => Some(*cluster),
+            Resource::Time => None,
+        }
+    }
+
     /// Returns the name of a device or a licence.
     pub fn name(&self) -> Option<&str> {
         match self {

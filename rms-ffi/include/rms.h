@@ -309,16 +309,18 @@ typedef struct rms_terms {
     // Higher is more urgent; a hint, not binding.
     int32_t priority;
     // How many seconds to wait for an answer, and for nodes to become free. 0: 60; more than an hour counts as an
-    // hour.
+    // hour. 0 in a counter-proposal, which waits 60 seconds.
     uint32_t valid_s;
-    // The cluster, whether the application has nodes there or not. NULL: that of its first node.
+    // The cluster, whether the application has nodes there or not. NULL: that of its first node. In a
+    // counter-proposal, that of the offer, or NULL.
     const char *cluster;
     // Shrink: the names of the nodes, as many as the quantity. NULL: they are chosen when they are released. Cores,
     // memory and devices: the nodes on which they change. NULL: all.
     const char *const *nodes;
     // How many names are in nodes.
     size_t n_nodes;
-    // The name of devices and licences, like gpu, gpu:a100 or matlab. NULL for all else.
+    // The name of devices and licences, like gpu, gpu:a100 or matlab. NULL for all else. In a counter-proposal, that
+    // of the offer, or NULL.
     const char *name;
 } rms_terms;
 
@@ -452,8 +454,8 @@ int rms_ask(struct rms_session *session,
 int rms_accept(struct rms_session *session,
                uint64_t id);
 
-// Answers a proposal of the RMS with a counter-proposal. It must not be worse for the RMS than the application's
-// previous one.
+// Answers a proposal of the RMS with a counter-proposal, about the same resource: a kind, cluster or name that is not
+// the offer's is RMS_EINVAL. It must not be worse for the RMS than the application's previous one.
 int rms_counter(struct rms_session *session,
                 uint64_t id,
                 const struct rms_terms *terms);

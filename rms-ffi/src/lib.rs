@@ -9,6 +9,7 @@ mod callback;
 mod counter;
 mod failure;
 mod guard;
+mod kind;
 mod layout;
 mod mailbox;
 mod number;

@@ -149,7 +149,7 @@ impl Session {
     pub fn counter(&self, id: NegotiationId, counter: Counter) -> Result<(), Failure> {
         let offer = self.shared.state().offers.get(&id).cloned();
         let offer = offer.ok_or_else(|| self.nothing_to_counter(id))?;
-        let items = counter.items(&offer, &self.holding())?;
+        let items = counter.items(&offer, &self.holding(), |cluster| self.negotiator.cluster_name(cluster))?;
         self.wait(self.negotiator.negotiation(id).counter(items))
     }
 

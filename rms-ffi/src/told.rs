@@ -1,10 +1,11 @@
 //! Turns an event into the numbers, names and texts of the header.
 
 use launcher_sdk::negotiator::{
-    Direction, Ending, Event, HeldNode, Item, NegotiationId, Phase, Resource, Side, StageEnds, Template, Warning,
+    Direction, Ending, Event, HeldNode, Item, NegotiationId, Phase, Side, StageEnds, Template, Warning,
 };
 use rms_model::{Span, Time};
 
+use crate::kind;
 use crate::layout as c;
 use crate::number;
 
@@ -111,20 +112,7 @@ fn about(kind: i32, id: NegotiationId, template: &Template) -> c::Event {
 }
 
 fn describe(told: &mut c::Event, direction: Direction, item: &Item) {
-    told.what = match (&item.resource, direction) {
-        (Resource::Nodes(_), Direction::Grow) => c::RMS_GROW,
-        (Resource::Nodes(_), Direction::Shrink) => c::RMS_SHRINK,
-        (Resource::Time, Direction::Grow) => c::RMS_EXTEND,
-        (Resource::Time, Direction::Shrink) => c::RMS_SHORTEN,
-        (Resource::Cores(_), Direction::Grow) => c::RMS_MORE_CORES,
-        (Resource::Cores(_), Direction::Shrink) => c::RMS_FEWER_CORES,
-        (Resource::Memory(_), Direction::Grow) => c::RMS_MORE_MEMORY,
-        (Resource::Memory(_), Direction::Shrink) => c::RMS_LESS_MEMORY,
-        (Resource::Devices(..), Direction::Grow) => c::RMS_MORE_DEVICES,
-        (Resource::Devices(..), Direction::Shrink) => c::RMS_FEWER_DEVICES,
-        (Resource::Licences(..), Direction::Grow) => c::RMS_MORE_LICENCES,
-        (Resource::Licences(..), Direction::Shrink) => c::RMS_FEWER_LICENCES,
-    };
+    told.what = kind::kind(&item.resource, direction);
     told.quantity = item.quantity.0;
     told.least = item.terms.least.0;
     told.most = item.terms.most.0;
@@ -188,7 +176,7 @@ fn ending_number(ending: Ending) -> i32 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use launcher_sdk::negotiator::{ItemStatus, Offer, Quantity, Reason, SetRule, Terms};
+    use launcher_sdk::negotiator::{ItemStatus, Offer, Quantity, Reason, Resource, SetRule, Terms};
     use negotiation::Parties;
     use rms_model::{ClusterId, Devices, JobId, Mebibytes, NodeId, Run};
 

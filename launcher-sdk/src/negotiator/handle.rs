@@ -101,6 +101,11 @@ impl Negotiator {
         want::cluster(&self.shared.snapshot.borrow().clusters, name)
     }
 
+    /// Returns the name of a cluster, as the items of an offer number it; `None` if there is no such cluster.
+    pub fn cluster_name(&self, cluster: ClusterId) -> Option<String> {
+        self.shared.snapshot.borrow().clusters.get(&cluster).cloned()
+    }
+
     /// Writes [`Negotiator::nodes`] to a file, atomically.
     ///
     /// # Errors

@@ -95,7 +95,13 @@ pub fn counter(terms: *const c::Terms) -> Result<Counter, Failure> {
     if terms.quantity == 0 || terms.least > terms.quantity {
         return Err(invalid("terms: quantity must be above 0, and not below least"));
     }
+    if terms.valid_s != 0 {
+        return Err(invalid("terms: valid_s must be 0 in a counter-proposal, which waits 60 s for its answer"));
+    }
     Ok(Counter {
+        kind: terms.kind,
+        cluster: pointer::optional_text(terms.cluster, "terms: cluster")?,
+        name: pointer::optional_text(terms.name, "terms: name")?,
         quantity: Quantity(terms.quantity),
         least: Quantity(if terms.least == 0 { terms.quantity } else { terms.least }),
         sizes: sizes(terms.shape, terms.sizes, terms.n_sizes)?,

@@ -46,8 +46,8 @@ pub extern "C" fn rms_accept(session: *mut Session, id: u64) -> c_int {
     })
 }
 
-/// Answers a proposal of the RMS with a counter-proposal. It must not be worse for the RMS than the application's
-/// previous one.
+/// Answers a proposal of the RMS with a counter-proposal, about the same resource: a kind, cluster or name that is not
+/// the offer's is RMS_EINVAL. It must not be worse for the RMS than the application's previous one.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_counter(session: *mut Session, id: u64, terms: *const Terms) -> c_int {
     guard(|| {

@@ -164,6 +164,8 @@ static void numbers(rms_session *rms) {
     terms.kind = RMS_GROW, terms.quantity = 99, terms.valid_s = 3600;
     EXPECT(RMS_OK, rms_ask(rms, &terms, &id));
     EXPECT(RMS_ESTATE, rms_accept(rms, id));
+    EXPECT(RMS_EINVAL, rms_counter(rms, id, &terms)); /* valid_s is not of a counter-proposal */
+    terms.valid_s = 0;
     EXPECT(RMS_ESTATE, rms_counter(rms, id, &terms));
     EXPECT(RMS_ESTATE, rms_reject(rms, id));
     EXPECT(RMS_ESTATE, rms_release(rms, id, NULL, 0));
