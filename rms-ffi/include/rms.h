@@ -311,11 +311,11 @@ typedef struct rms_terms {
     // How many seconds to wait for an answer, and for nodes to become free. 0: 60; more than an hour counts as an
     // hour. 0 in a counter-proposal, which waits 60 seconds.
     uint32_t valid_s;
-    // The cluster, whether the application has nodes there or not. NULL: that of its first node. In a
-    // counter-proposal, that of the offer, or NULL.
+    // The cluster, whether the application has nodes there or not. NULL: that of its first node. Wall time has none:
+    // NULL. In a counter-proposal, that of the offer, or NULL.
     const char *cluster;
     // Shrink: the names of the nodes, as many as the quantity. NULL: they are chosen when they are released. Cores,
-    // memory and devices: the nodes on which they change. NULL: all.
+    // memory and devices: the nodes on which they change. NULL: all. NULL for all else.
     const char *const *nodes;
     // How many names are in nodes.
     size_t n_nodes;
@@ -445,7 +445,8 @@ int rms_declare(struct rms_session *session,
 // Opens a negotiation: asks for nodes or time, or offers nodes back. Its progress is reported by events with this id;
 // in each direction one can be open, opened by the program or by the RMS: one that grows (RMS_GROW, RMS_EXTEND,
 // RMS_MORE_...) and one that shrinks: RMS_ESTATE if there is one. Returns when the request is sent, not when it is
-// answered. If it fails, the id is left as it was.
+// answered. A cluster, nodes or a name in terms of a kind that has none are RMS_EINVAL. If it fails, the id is left as
+// it was.
 int rms_ask(struct rms_session *session,
             const struct rms_terms *terms,
             uint64_t *id);

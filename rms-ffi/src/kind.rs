@@ -22,6 +22,21 @@ pub fn kind(resource: &Resource, direction: Direction) -> i32 {
     }
 }
 
+/// Returns whether a request of this kind can choose a cluster.
+pub fn has_cluster(kind: i32) -> bool {
+    !matches!(kind, c::RMS_EXTEND | c::RMS_SHORTEN)
+}
+
+/// Returns whether a request of this kind can name nodes that the application holds.
+pub fn has_nodes(kind: i32) -> bool {
+    !matches!(kind, c::RMS_GROW | c::RMS_EXTEND | c::RMS_SHORTEN | c::RMS_MORE_LICENCES | c::RMS_FEWER_LICENCES)
+}
+
+/// Returns whether a request of this kind is about something that has a name.
+pub fn has_name(kind: i32) -> bool {
+    matches!(kind, c::RMS_MORE_DEVICES | c::RMS_FEWER_DEVICES | c::RMS_MORE_LICENCES | c::RMS_FEWER_LICENCES)
+}
+
 /// Returns a kind as programs write it; a number that is none as it is.
 pub fn name(kind: i32) -> String {
     let name = match kind {

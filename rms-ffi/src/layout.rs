@@ -204,11 +204,11 @@ pub struct Terms {
     /// How many seconds to wait for an answer, and for nodes to become free. 0: 60; more than an hour counts as an
     /// hour. 0 in a counter-proposal, which waits 60 seconds.
     pub valid_s: u32,
-    /// The cluster, whether the application has nodes there or not. NULL: that of its first node. In a
-    /// counter-proposal, that of the offer, or NULL.
+    /// The cluster, whether the application has nodes there or not. NULL: that of its first node. Wall time has none:
+    /// NULL. In a counter-proposal, that of the offer, or NULL.
     pub cluster: *const c_char,
     /// Shrink: the names of the nodes, as many as the quantity. NULL: they are chosen when they are released. Cores,
-    /// memory and devices: the nodes on which they change. NULL: all.
+    /// memory and devices: the nodes on which they change. NULL: all. NULL for all else.
     pub nodes: *const *const c_char,
     /// How many names are in nodes.
     pub n_nodes: usize,

@@ -8,6 +8,7 @@ use rms_model::{Span, Speedup, Time};
 use super::pointer;
 use crate::counter::Counter;
 use crate::failure::Failure;
+use crate::kind;
 use crate::layout::{self as c, RMS_EXTEND, RMS_FEWER_CORES, RMS_GROW, RMS_MORE_CORES, RMS_SHORTEN, RMS_SHRINK};
 use crate::session::Declaration;
 
@@ -50,6 +51,8 @@ pub fn limits(limits: *const c::Limits) -> Result<Declaration, Failure> {
 pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
     let terms = pointer::read(terms, "terms")?;
     let name = pointer::optional_text(terms.name, "terms: name")?;
+    let cluster = pointer::optional_text(terms.cluster, "terms: cluster")?;
+    let nodes = pointer::texts(terms.nodes, terms.n_nodes, "terms: nodes")?;
     let named = || name.clone().ok_or_else(|| invalid("terms: devices and licences need a name, like gpu or matlab"));
     let mut want = match terms.kind {
         RMS_GROW => Want::grow(terms.quantity),
@@ -66,6 +69,15 @@ pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
         c::RMS_FEWER_LICENCES => Want::fewer_licences(&named()?, terms.quantity),
         _ => return Err(invalid("terms: kind must be RMS_GROW, RMS_SHRINK, RMS_EXTEND, RMS_SHORTEN or RMS_MORE_...")),
     };
+    for (field, is_set, has) in [
+        ("cluster", cluster.is_some(), kind::has_cluster(terms.kind)),
+        ("nodes", !nodes.is_empty(), kind::has_nodes(terms.kind)),
+        ("name", name.is_some(), kind::has_name(terms.kind)),
+    ] {
+        if is_set && !has {
+            return Err(Failure::Invalid(format!("terms: {} has no {field}", kind::name(terms.kind))));
+        }
+    }
     want = want.to_sizes(sizes(terms.shape, terms.sizes, terms.n_sizes)?);
     want = want.at_price(terms.price).with_priority(terms.priority);
     if terms.least > 0 {
@@ -80,13 +92,10 @@ pub fn terms(terms: *const c::Terms) -> Result<Want, Failure> {
     if terms.valid_s > 0 {
         want = want.within(Span::from_secs(terms.valid_s.into()));
     }
-    if let Some(cluster) = pointer::optional_text(terms.cluster, "terms: cluster")? {
+    if let Some(cluster) = cluster {
         want = want.on(&cluster);
     }
-    if terms.n_nodes > 0 {
-        want = want.nodes(pointer::texts(terms.nodes, terms.n_nodes, "terms: nodes")?);
-    }
-    Ok(want)
+    Ok(want.nodes(nodes))
 }
 
 /// Returns the answer to an offer.
@@ -167,6 +176,60 @@ mod tests {
         assert_eq!(check(9, &[]), None);
         assert!(sizes(c::RMS_SIZES_LISTED, ptr::null(), 4).is_err());
         assert!(sizes(c::RMS_SIZES_LISTED, [1_u64].as_ptr(), usize::MAX).is_err(), "nothing is read of it");
+    }
+
+    #[test]
+    fn a_field_that_a_kind_does_not_have_is_refused() {
+        let (cluster, node, gpu) = (c"a".as_ptr(), [c"a2".as_ptr()], c"gpu".as_ptr());
+        let plain = |kind| c::Terms {
+            size: size_of::<c::Terms>(),
+            kind,
+            shape: c::RMS_SIZES_ANY,
+            quantity: 1,
+            least: 0,
+            sizes: ptr::null(),
+            n_sizes: 0,
+            price: 0,
+            duration_ms: 0,
+            deadline_ms: 0,
+            priority: 0,
+            valid_s: 0,
+            cluster: ptr::null(),
+            nodes: ptr::null(),
+            n_nodes: 0,
+            name: ptr::null(),
+        };
+        let check = |kind: i32, fields: &str| {
+            let named = fields.contains("name");
+            let plain = c::Terms { name: if named { gpu } else { ptr::null() }, ..plain(kind) };
+            assert_eq!(terms(&plain).map(drop).map_err(|failure| failure.to_string()), Ok(()), "{kind}");
+            for (field, set) in [
+                ("cluster", c::Terms { cluster, ..plain }),
+                ("nodes", c::Terms { nodes: node.as_ptr(), n_nodes: 1, ..plain }),
+                ("name", c::Terms { name: gpu, ..plain }),
+            ] {
+                match terms(&set) {
+                    Ok(_) => assert!(fields.contains(field), "{kind} takes {field}"),
+                    Err(failure) => {
+                        assert!(!fields.contains(field), "{kind}: {failure}");
+                        assert_eq!(failure.status(), c::RMS_EINVAL);
+                        assert!(failure.to_string().ends_with(&format!(" has no {field}")), "{failure}");
+                    }
+                }
+            }
+        };
+        check(RMS_GROW, "cluster");
+        check(RMS_SHRINK, "cluster nodes");
+        check(RMS_EXTEND, "");
+        check(RMS_SHORTEN, "");
+        check(RMS_MORE_CORES, "cluster nodes");
+        check(RMS_FEWER_CORES, "cluster nodes");
+        check(c::RMS_MORE_MEMORY, "cluster nodes");
+        check(c::RMS_LESS_MEMORY, "cluster nodes");
+        check(c::RMS_MORE_DEVICES, "cluster nodes name");
+        check(c::RMS_FEWER_DEVICES, "cluster nodes name");
+        check(c::RMS_MORE_LICENCES, "cluster name");
+        check(c::RMS_FEWER_LICENCES, "cluster name");
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub extern "C" fn rms_declare(session: *mut Session, limits: *const Limits) -> c
 /// Opens a negotiation: asks for nodes or time, or offers nodes back. Its progress is reported by events with this id;
 /// in each direction one can be open, opened by the program or by the RMS: one that grows (RMS_GROW, RMS_EXTEND,
 /// RMS_MORE_...) and one that shrinks: RMS_ESTATE if there is one. Returns when the request is sent, not when it is
-/// answered. If it fails, the id is left as it was.
+/// answered. A cluster, nodes or a name in terms of a kind that has none are RMS_EINVAL. If it fails, the id is left as
+/// it was.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_ask(session: *mut Session, terms: *const Terms, id: *mut u64) -> c_int {
     guard(|| {

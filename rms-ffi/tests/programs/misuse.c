@@ -152,6 +152,15 @@ static void numbers(rms_session *rms) {
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
 
     terms.nodes = NULL, terms.n_nodes = 0;
+    /* Fields that the kind does not have. */
+    terms.kind = RMS_EXTEND, terms.quantity = 1000, terms.cluster = "zz";
+    EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
+    terms.cluster = NULL, terms.name = "gpu";
+    EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
+    terms.kind = RMS_GROW, terms.quantity = 1;
+    EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
+
+    terms.name = NULL, terms.kind = RMS_SHRINK;
     const uint64_t ids[] = {0, 1, (uint64_t)1 << 32 | 77, (uint64_t)2 << 32 | 77, UINT64_MAX};
     for (int i = 0; i < 5; i++) {
         EXPECT(RMS_EUNKNOWN, rms_accept(rms, ids[i]));
