@@ -164,6 +164,7 @@ impl Negotiations {
             return Err(NegotiatorError::HasProfile(self.job));
         }
         let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
+        let valid_for = valid_for.min(self.longest_valid);
         let (id, output) = self.dialogues.open(now, direction, sets, items, valid_for)?;
         Ok((id, self.outcome_of(now, output)))
     }

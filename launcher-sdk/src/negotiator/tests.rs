@@ -675,3 +675,13 @@ async fn of_a_growth_that_fails_an_application_hears_nothing() {
     assert_eq!(breakpoints.next().await, Some("lost a2".to_owned()));
     assert_eq!(breakpoints.next().await, None);
 }
+
+#[test]
+fn a_request_that_waits_longer_than_an_hour_waits_an_hour() {
+    for span in [Span::from_hours(1), Span::from_secs(u32::MAX.into())] {
+        let mut table = Table::of_nodes(2);
+        let id = table.requests(Want::grow(2).within(span));
+        let open = table.negotiations.dialogues().iter().find(|dialogue| dialogue.id() == id).expect("it is open");
+        assert_eq!(open.lapses(), Some(at(3600)), "{span}");
+    }
+}
