@@ -141,7 +141,7 @@ template <typename T> inline T rms_init() {
 // 1, 2, 4, 8, ...
 #define RMS_SIZES_POWER_OF_TWO 2
 
-// Only the numbers in sizes, ascending.
+// Only the numbers in sizes, ascending; at most 256.
 #define RMS_SIZES_LISTED 3
 
 // The RMS proposes a change, or answers a proposal with a counter-proposal. Accept, counter or reject it in time.

@@ -72,7 +72,7 @@ pub const RMS_SIZES_ANY: i32 = 0;
 pub const RMS_SIZES_MULTIPLE: i32 = 1;
 /// 1, 2, 4, 8, ...
 pub const RMS_SIZES_POWER_OF_TWO: i32 = 2;
-/// Only the numbers in sizes, ascending.
+/// Only the numbers in sizes, ascending; at most 256.
 pub const RMS_SIZES_LISTED: i32 = 3;
 
 /// The RMS proposes a change, or answers a proposal with a counter-proposal. Accept, counter or reject it in time.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use launcher_sdk::negotiator::{Limits, Price, Quantity, Sizes, Want};
+use rms_model::sizes::MAX_SIZES;
 use rms_model::{Span, Speedup, Time};
 
 use super::pointer;
@@ -129,6 +130,9 @@ pub fn sizes(shape: i32, sizes: *const u64, n_sizes: usize) -> Result<Sizes, Fai
         (c::RMS_SIZES_POWER_OF_TWO, []) => Ok(Sizes::PowerOfTwo),
         (c::RMS_SIZES_MULTIPLE, [unit]) if *unit > 0 => Ok(Sizes::MultipleOf(*unit)),
         (c::RMS_SIZES_MULTIPLE, _) => Err(invalid("sizes: RMS_SIZES_MULTIPLE needs exactly one number above 0")),
+        (c::RMS_SIZES_LISTED, listed) if listed.len() > MAX_SIZES => {
+            Err(Failure::Invalid(format!("sizes: at most {MAX_SIZES} numbers")))
+        }
         (c::RMS_SIZES_LISTED, [_, ..]) if listed.is_sorted_by(|a, b| a < b) => Ok(Sizes::Listed(listed)),
         (c::RMS_SIZES_LISTED, _) => Err(invalid("sizes: RMS_SIZES_LISTED needs ascending numbers")),
         (c::RMS_SIZES_ANY | c::RMS_SIZES_POWER_OF_TWO, [_, ..]) => Err(invalid("sizes: this shape has no numbers")),
@@ -174,6 +178,10 @@ mod tests {
         assert_eq!(check(c::RMS_SIZES_LISTED, &[3, 3]), None);
         assert_eq!(check(c::RMS_SIZES_LISTED, &[]), None);
         assert_eq!(check(9, &[]), None);
+        let many: Vec<u64> = (1..=MAX_SIZES as u64 + 1).collect();
+        assert_eq!(check(c::RMS_SIZES_LISTED, &many[1..]), Some(Sizes::Listed(many[1..].to_vec())));
+        let too_many = sizes(c::RMS_SIZES_LISTED, many.as_ptr(), many.len()).expect_err("the server refuses it, too");
+        assert_eq!(too_many.to_string(), format!("sizes: at most {MAX_SIZES} numbers"));
         assert!(sizes(c::RMS_SIZES_LISTED, ptr::null(), 4).is_err());
         assert!(sizes(c::RMS_SIZES_LISTED, [1_u64].as_ptr(), usize::MAX).is_err(), "nothing is read of it");
     }
