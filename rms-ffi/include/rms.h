@@ -154,13 +154,15 @@ template <typename T> inline T rms_init() {
 // The change is complete: nodes that were added can be used; nodes that were removed are gone.
 #define RMS_EVENT_READY 3
 
-// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are taken:
-// then RMS_EVENT_NODES follows.
+// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are taken,
+// which RMS_EVENT_NODES reports.
 #define RMS_EVENT_OVER 4
 
 // The nodes of the application, or the time when it is ended, have changed. The event names the nodes that can be
 // used; rms_nodes() also returns nodes that are agreed but not ready yet, and another such event follows when they are
-// ready.
+// ready. This event comes before RMS_EVENT_READY, and mostly before RMS_EVENT_AGREED and RMS_EVENT_OVER of the same
+// change. Do not wait for it after another event: it may have come already, or been merged with a later one. Compare
+// the generation.
 #define RMS_EVENT_NODES 5
 
 // A warning, described in the text: the RMS did not accept a request, or is temporarily unreachable.

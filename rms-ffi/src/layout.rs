@@ -82,12 +82,14 @@ pub const RMS_EVENT_OFFER: i32 = 1;
 pub const RMS_EVENT_AGREED: i32 = 2;
 /// The change is complete: nodes that were added can be used; nodes that were removed are gone.
 pub const RMS_EVENT_READY: i32 = 3;
-/// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are taken:
-/// then RMS_EVENT_NODES follows.
+/// The negotiation has ended without a result; nothing has changed. But nodes that were not released in time are taken,
+/// which RMS_EVENT_NODES reports.
 pub const RMS_EVENT_OVER: i32 = 4;
 /// The nodes of the application, or the time when it is ended, have changed. The event names the nodes that can be
 /// used; rms_nodes() also returns nodes that are agreed but not ready yet, and another such event follows when they are
-/// ready.
+/// ready. This event comes before RMS_EVENT_READY, and mostly before RMS_EVENT_AGREED and RMS_EVENT_OVER of the same
+/// change. Do not wait for it after another event: it may have come already, or been merged with a later one. Compare
+/// the generation.
 pub const RMS_EVENT_NODES: i32 = 5;
 /// A warning, described in the text: the RMS did not accept a request, or is temporarily unreachable.
 pub const RMS_EVENT_WARNING: i32 = 6;

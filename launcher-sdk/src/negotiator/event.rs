@@ -21,7 +21,8 @@ pub enum Event {
     Accepted(Agreed),
     /// The change is done: processes can be placed on nodes that came; nodes that went are gone.
     Ready(Ready),
-    /// The negotiation is over without a result, and everything is as before.
+    /// The negotiation is over without a result, and everything is as before. But nodes that were not released in time
+    /// are taken, which [`Event::Holding`] reports.
     Ended {
         /// Which negotiation.
         negotiation: NegotiationId,
@@ -33,7 +34,9 @@ pub enum Event {
         reason: Reason,
     },
     /// What the application holds has changed: its nodes, or the time at which it is ended. Nodes that come are reported
-    /// twice: as [coming](HeldNode::is_coming) once they are agreed, and again when they are ready.
+    /// twice: as [coming](HeldNode::is_coming) once they are agreed, and again when they are ready. This comes before
+    /// [`Event::Ready`], and mostly before [`Event::Accepted`] and [`Event::Ended`] of the same change: do not wait for
+    /// it after another event, but compare [`Holding::generation`].
     Holding(Holding),
     /// These nodes are lost with everything that ran there, and the application goes on without them: a forced shrink
     /// without a negotiation. [`Event::Holding`] follows.
