@@ -4,7 +4,7 @@ use rms_model::{Span, Time};
 
 use crate::error::{Breach, Worse};
 use crate::subject::Side;
-use crate::template::{Item, ItemStatus, Template};
+use crate::template::{Item, ItemStatus, Template, Which};
 
 /// Returns in what respect `later` is worse for the other end than `earlier`, both by `sender`; `answered` is the other
 /// end's proposal between them. Without this rule two ends could negotiate in circles forever.
@@ -13,7 +13,7 @@ pub fn worsening(sender: Side, earlier: &Template, answered: &Template, later: &
     let rows = earlier.items().iter().zip(answered.items()).zip(later.items());
     rows.enumerate().find_map(|(idx, ((before, answer), now))| {
         let worse = if gives { worse_offer(before, answer, now) } else { worse_demand(before, now) };
-        worse.map(|worse| Breach::Worsens { item: idx, worse })
+        worse.map(|worse| Breach::Worsens { item: Which::of(idx, later.items()), worse })
     })
 }
 

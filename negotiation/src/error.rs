@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::subject::NegotiationId;
 use crate::table::Phase;
+use crate::template::Which;
 
 /// In which respect a proposal is worse for the other end than the sender's previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
@@ -56,10 +57,10 @@ pub enum Breach {
     #[error("it is about other parties, resources or holdings")]
     OtherSubject,
     /// A counter may concede something, or nothing, but may not take anything back.
-    #[error("item {item} is worse than the same end's last proposal: {worse}")]
+    #[error("{item} is worse than the same end's last proposal: {worse}")]
     Worsens {
-        /// The index of the item.
-        item: usize,
+        /// Which item.
+        item: Which,
         /// In which respect.
         worse: Worse,
     },

@@ -32,5 +32,5 @@ pub use message::{Message, Reason, Statement};
 pub use owner::{Action, Change, Output, Rules};
 pub use subject::{Direction, NegotiationId, Parties, Resource, SetRule, Side};
 pub use table::{Ending, Phase};
-pub use template::{Item, ItemStatus, Status, Template, TemplateError};
+pub use template::{Item, ItemStatus, Status, Template, TemplateError, Which};
 pub use terms::{Price, Quantity, Sizes, Terms};

@@ -9,7 +9,7 @@ use rms_model::devices::is_device_name;
 use rms_model::{ClusterId, NodeId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-pub use self::error::TemplateError;
+pub use self::error::{TemplateError, Which};
 use crate::draft::Draft;
 use crate::subject::{Direction, MAX_NODES, Parties, Resource, SetRule};
 use crate::terms::{Quantity, Sizes, Terms};
@@ -153,81 +153,84 @@ impl Item {
         self.terms.most.min(possible)
     }
 
-    fn validate(&self, idx: usize, direction: Direction) -> Result<(), TemplateError> {
+    fn validate(&self, item: Which, direction: Direction) -> Result<(), TemplateError> {
         let Terms { least, most, sizes, duration, price, deadline, give_back_by, priority: _ } = &self.terms;
         let limit = self.resource.limit();
         if self.quantity == Quantity(0) {
-            return Err(TemplateError::NoQuantity { item: idx });
+            return Err(TemplateError::NoQuantity { item });
         }
         let largest = self.quantity.max(self.held).max(*most);
         if largest > limit {
-            return Err(TemplateError::TooMuch { item: idx, asked: largest, limit });
+            return Err(TemplateError::TooMuch { item, asked: largest, limit });
         }
         match self.total(direction, self.quantity) {
             None => {
                 let (resource, asked, held) = (self.resource.clone(), self.quantity, self.held);
-                return Err(TemplateError::MoreThanHeld { item: idx, resource, asked, held });
+                return Err(TemplateError::MoreThanHeld { item, resource, asked, held });
             }
             Some(total) if total > limit.0 => {
-                return Err(TemplateError::TooMuch { item: idx, asked: Quantity(total), limit });
+                return Err(TemplateError::TooMuch { item, asked: Quantity(total), limit });
             }
             Some(_) => {}
         }
         if *least == Quantity(0) || least > most {
-            return Err(TemplateError::EmptyRange { item: idx, least: *least, most: *most });
+            return Err(TemplateError::EmptyRange { item, least: *least, most: *most });
         }
-        validate_sizes(idx, sizes)?;
+        validate_sizes(&item, sizes)?;
+        if let Some(total) = self.total(direction, self.quantity).filter(|total| !sizes.fits(*total)) {
+            let total = self.resource.amount(Quantity(total));
+            return Err(TemplateError::NotASize { item, total, sizes: sizes.clone() });
+        }
         if !self.fits(direction, self.quantity) {
-            return Err(TemplateError::AgainstOwnTerms { item: idx, quantity: self.quantity });
+            return Err(TemplateError::AgainstOwnTerms { item, quantity: self.quantity });
         }
         if price.0 > MAX_PRICE {
-            return Err(TemplateError::PriceTooHigh { item: idx });
+            return Err(TemplateError::PriceTooHigh { item });
         }
         if duration.is_some_and(|duration| duration <= Span::ZERO || duration > Span::MAX_WALL) {
-            return Err(TemplateError::Duration { item: idx });
+            return Err(TemplateError::Duration { item });
         }
         if let (Some(deadline), Some(give_back_by)) = (deadline, give_back_by)
             && deadline >= give_back_by
         {
-            return Err(TemplateError::BackBeforeReady { item: idx });
+            return Err(TemplateError::BackBeforeReady { item });
         }
         let is_lent = duration.is_some() || give_back_by.is_some();
         if self.resource == Resource::Time && is_lent {
-            return Err(TemplateError::TimeCannotBeLent { item: idx });
+            return Err(TemplateError::TimeCannotBeLent { item });
         }
         if self.resource.name().is_some_and(|name| !is_device_name(name)) {
-            return Err(TemplateError::NoName { item: idx });
+            return Err(TemplateError::NoName { item });
         }
         let names = self.nodes.len();
         let names_fit = match self.resource {
             Resource::Nodes(_) => names == 0 || names as u64 == self.quantity.0,
             // The nodes that contain the resource; empty for all that are held.
             Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => names as u64 <= MAX_NODES,
-            Resource::Licences(..) | Resource::Time => names == 0,
+            Resource::Licences(..) | Resource::Time if names == 0 => true,
+            Resource::Licences(..) | Resource::Time => return Err(TemplateError::NotOnNodes),
         };
         if !names_fit {
-            return Err(TemplateError::NodesNamed { item: idx, names, quantity: self.quantity });
+            return Err(TemplateError::NodesNamed { item, names, quantity: self.quantity });
         }
         match self.status {
             ItemStatus::Proposed | ItemStatus::Refused => Ok(()),
-            ItemStatus::Accepted | ItemStatus::Ready | ItemStatus::Failed => {
-                Err(TemplateError::NotAProposal { item: idx })
-            }
+            ItemStatus::Accepted | ItemStatus::Ready | ItemStatus::Failed => Err(TemplateError::NotAProposal { item }),
         }
     }
 }
 
-fn validate_sizes(idx: usize, sizes: &Sizes) -> Result<(), TemplateError> {
+fn validate_sizes(item: &Which, sizes: &Sizes) -> Result<(), TemplateError> {
     match sizes {
         Sizes::Any | Sizes::PowerOfTwo => Ok(()),
-        Sizes::MultipleOf(0) => Err(TemplateError::MultipleOfZero { item: idx }),
+        Sizes::MultipleOf(0) => Err(TemplateError::MultipleOfZero { item: item.clone() }),
         Sizes::MultipleOf(_) => Ok(()),
-        Sizes::Listed(sizes) if sizes.is_empty() => Err(TemplateError::NoSizes { item: idx }),
+        Sizes::Listed(sizes) if sizes.is_empty() => Err(TemplateError::NoSizes { item: item.clone() }),
         Sizes::Listed(sizes) if sizes.len() > MAX_SIZES => {
-            Err(TemplateError::TooManySizes { item: idx, n_sizes: sizes.len() })
+            Err(TemplateError::TooManySizes { item: item.clone(), n_sizes: sizes.len() })
         }
         Sizes::Listed(sizes) if !sizes.is_sorted_by(|one, next| one < next) => {
-            Err(TemplateError::SizesUnsorted { item: idx })
+            Err(TemplateError::SizesUnsorted { item: item.clone() })
         }
         Sizes::Listed(_) => Ok(()),
     }
@@ -254,7 +257,7 @@ impl Template {
             if usize::from(item.set) >= sets.len() {
                 return Err(TemplateError::NoSuchSet { item: idx, set: item.set });
             }
-            item.validate(idx, direction)?;
+            item.validate(Which::of(idx, &items), direction)?;
             validate_beside(idx, item, &items[..idx], &sets)?;
         }
         let template = Template { parties, direction, sets, items };

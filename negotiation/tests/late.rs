@@ -5,7 +5,7 @@ mod common;
 use common::{nodes, parties, priced, template};
 use negotiation::{
     ActError, Action, Breach, Dialogue, Direction, Ending, Item, ItemStatus, Message, NegotiationId, Output, Phase,
-    Reason, Rejected, Resource, Rules, SetRule, Side, Statement, Template, Worse,
+    Reason, Rejected, Resource, Rules, SetRule, Side, Statement, Template, Which, Worse,
 };
 use rms_model::{ClusterId, JobId, NodeId, Span, Time};
 
@@ -163,7 +163,8 @@ fn a_counter_must_not_worsen_and_must_be_about_the_same() {
         item
     };
     let check = |change: fn(&mut Item), expected: Option<Worse>| {
-        let worsens = expected.map(|worse| ActError::Breach(Breach::Worsens { item: 0, worse }));
+        let item = Which::Only(bid(|_| ()).resource);
+        let worsens = expected.map(|worse| ActError::Breach(Breach::Worsens { item, worse }));
         assert_eq!(haggle(bid(|_| ()), bid(change)), worsens);
     };
     check(|_| (), None);
@@ -220,7 +221,7 @@ fn alternatives_are_chosen_from_before_they_are_accepted() {
     let other = Item { status: ItemStatus::Refused, ..elsewhere };
     let takes_back = template.with_items(vec![nodes(4, 4), other]).expect("one is left");
     let worse = rms.clone().act(secs(0), Action::Propose { template: takes_back, valid_for: MINUTE });
-    assert_eq!(worse, Err(ActError::Breach(Breach::Worsens { item: 1, worse: Worse::Part })));
+    assert_eq!(worse, Err(ActError::Breach(Breach::Worsens { item: Which::Item(1), worse: Worse::Part })));
     let word = only(rms.act(secs(0), Action::Accept).expect("it is definite now"));
     let _ = application.receive(secs(0), &word);
     assert_eq!(application.proposal().map(Template::n_nodes), Some(6));

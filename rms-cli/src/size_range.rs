@@ -85,8 +85,7 @@ pub fn parse_sizes(text: &str) -> Result<Sizes, &'static str> {
         ("any", _) => Ok(Sizes::Any),
         ("pow2", _) => Ok(Sizes::PowerOfTwo),
         (_, Some(unit)) => Ok(Sizes::MultipleOf(unit.into())),
-        (_, None) if text.contains(',') => listed(text).map(|range| range.sizes).map_err(|_| WHAT_SIZES),
-        (_, None) => Err(WHAT_SIZES),
+        (_, None) => listed(text).map(|range| range.sizes).map_err(|_| WHAT_SIZES),
     }
 }
 

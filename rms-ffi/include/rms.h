@@ -306,7 +306,8 @@ typedef struct rms_terms {
     uint64_t price;
     // How long they are kept after they are ready, in milliseconds. 0: until the application ends.
     int64_t duration_ms;
-    // When they must be ready, in milliseconds since 1970 by the RMS's clock. 0: at any time.
+    // When they must be ready, in milliseconds since 1970 by the RMS's clock. 0: at any time. A time that is over is
+    // RMS_EINVAL.
     int64_t deadline_ms;
     // Higher is more urgent; a hint, not binding.
     int32_t priority;

@@ -108,6 +108,7 @@ impl From<NegotiatorError> for Failure {
         let text = chain(&error);
         match error {
             NegotiatorError::Template(_) | NegotiatorError::OtherNodes { .. } => Failure::Invalid(text),
+            NegotiatorError::DeadlineOver(_) => Failure::Invalid(text),
             NegotiatorError::FirstNode(_) | NegotiatorError::NoSuchNode(_) | NegotiatorError::NoSuchCluster { .. } => {
                 Failure::Invalid(text)
             }

@@ -199,7 +199,8 @@ pub struct Terms {
     pub price: u64,
     /// How long they are kept after they are ready, in milliseconds. 0: until the application ends.
     pub duration_ms: i64,
-    /// When they must be ready, in milliseconds since 1970 by the RMS's clock. 0: at any time.
+    /// When they must be ready, in milliseconds since 1970 by the RMS's clock. 0: at any time. A time that is over is
+    /// RMS_EINVAL.
     pub deadline_ms: i64,
     /// Higher is more urgent; a hint, not binding.
     pub priority: i32,

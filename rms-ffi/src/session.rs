@@ -147,6 +147,9 @@ impl Session {
     }
 
     pub fn counter(&self, id: NegotiationId, counter: Counter) -> Result<(), Failure> {
+        if let Some(deadline) = counter.deadline.filter(|deadline| *deadline <= self.now()) {
+            return Err(NegotiatorError::DeadlineOver(self.now().since(deadline)).into());
+        }
         let offer = self.shared.state().offers.get(&id).cloned();
         let offer = offer.ok_or_else(|| self.nothing_to_counter(id))?;
         let items = counter.items(&offer, &self.holding(), |cluster| self.negotiator.cluster_name(cluster))?;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::negotiating;
-use negotiation::{Direction, Draft, DraftItem, Message as Said, Template, TemplateError};
+use negotiation::{Direction, Draft, DraftItem, Message as Said, Template, TemplateError, Which};
 use rms_api::negotiate::{Ask, Declared, NegotiatorCall};
 use rms_model::{Sizes, Span, Speedup};
 use rms_wire::codec::{decode_frame, encode};
@@ -67,11 +67,11 @@ fn a_template_that_is_none_says_what_is_wrong_with_it() {
     };
     check(|item| item.kind = 9, TemplateError::UnknownKind { item: 0, kind: 9 });
     check(|item| item.set = 3, TemplateError::NoSuchSet { item: 0, set: 3 });
-    check(|item| item.quantity = 0, TemplateError::NoQuantity { item: 0 });
+    check(|item| item.quantity = 0, TemplateError::NoQuantity { item: Which::Item(0) });
     check(|item| item.shape = 7, TemplateError::UnknownShape { item: 0, shape: 7, n_numbers: 2 });
-    check(|item| item.sizes.reverse(), TemplateError::SizesUnsorted { item: 0 });
-    check(|item| item.price = u64::MAX, TemplateError::PriceTooHigh { item: 0 });
-    check(|item| item.duration = Some(i64::MIN), TemplateError::Duration { item: 0 });
+    check(|item| item.sizes.reverse(), TemplateError::SizesUnsorted { item: Which::Item(0) });
+    check(|item| item.price = u64::MAX, TemplateError::PriceTooHigh { item: Which::Item(0) });
+    check(|item| item.duration = Some(i64::MIN), TemplateError::Duration { item: Which::Item(0) });
     check(|item| item.nodes[1] = item.nodes[0], TemplateError::NodeTwice { item: 0, node: rms_model::NodeId(3) });
     // Quantities at the limits of the numbers overflow nothing.
     for quantity in [1 << 20, u64::MAX - 4, u64::MAX] {

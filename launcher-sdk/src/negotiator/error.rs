@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use negotiation::dialogues::OpenError;
 use negotiation::{ActError, NegotiationId, TemplateError};
-use rms_model::{JobId, Outcome};
+use rms_model::{JobId, Outcome, Span};
 use rms_wire::LinkError;
 use rms_wire::tls::CredentialsError;
 use thiserror::Error;
@@ -84,6 +84,9 @@ pub enum NegotiatorError {
     /// The request cannot be negotiated at all.
     #[error("this cannot be negotiated: {0}")]
     Template(TemplateError),
+    /// The deadline of a proposal was so long ago, by the [negotiator's clock](super::Negotiator::now).
+    #[error("the deadline is over: it was {0} ago")]
+    DeadlineOver(Span),
     /// The phase or the rules of the negotiation do not allow it, or the negotiation is over.
     #[error(transparent)]
     Act(#[from] ActError),

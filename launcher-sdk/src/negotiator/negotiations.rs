@@ -164,6 +164,11 @@ impl Negotiations {
             return Err(NegotiatorError::HasProfile(self.job));
         }
         let Resolved { direction, sets, items, valid_for } = want.resolve(now, &self.holding, &self.clusters)?;
+        // The server would let it lapse, and the application would be told that no answer came.
+        let deadlines = items.iter().filter(|item| item.is_live()).filter_map(|item| item.terms.deadline);
+        if let Some(deadline) = deadlines.min().filter(|deadline| *deadline <= now) {
+            return Err(NegotiatorError::DeadlineOver(now.since(deadline)));
+        }
         let valid_for = valid_for.min(self.longest_valid);
         let (id, output) = self.dialogues.open(now, direction, sets, items, valid_for)?;
         Ok((id, self.outcome_of(now, output)))

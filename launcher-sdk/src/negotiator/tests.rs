@@ -685,3 +685,11 @@ fn a_request_that_waits_longer_than_an_hour_waits_an_hour() {
         assert_eq!(open.lapses(), Some(at(3600)), "{span}");
     }
 }
+
+#[test]
+fn a_request_whose_deadline_is_over_is_refused_at_once() {
+    let mut table = Table::of_nodes(2);
+    let late = table.negotiations.request(at(9), Want::grow(2).by(at(5))).expect_err("it is over");
+    assert_eq!(late.to_string(), "the deadline is over: it was 4s ago");
+    table.requests(Want::grow(2).by(at(5)));
+}

@@ -1,13 +1,49 @@
 //! Why a template is invalid, and which item is wrong.
 
+use std::fmt;
+
 use rms_model::NodeId;
 use thiserror::Error;
 
-use super::{MAX_ITEMS, MAX_PRICE, MAX_SIZES};
+use super::{Item, MAX_ITEMS, MAX_PRICE, MAX_SIZES};
 use crate::subject::Resource;
-use crate::terms::Quantity;
+use crate::terms::{Quantity, Sizes};
 
-/// Why a template is invalid. Items and sets are counted from 0, as in the template.
+/// The item that is wrong. Who proposes a change of one resource has written no list of items, so the number of one
+/// would tell nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The only item of the template, by its resource.
+    Only(Resource),
+    /// One of several, counted from 0.
+    Item(usize),
+}
+
+impl Which {
+    /// Returns the item at `idx` of these.
+    pub(crate) fn of(idx: usize, items: &[Item]) -> Which {
+        match items {
+            [only] => Which::Only(only.resource.clone()),
+            _ => Which::Item(idx),
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Which::Only(Resource::Nodes(_)) => f.write_str("the change of nodes"),
+            Which::Only(Resource::Cores(_)) => f.write_str("the change of cores"),
+            Which::Only(Resource::Memory(_)) => f.write_str("the change of memory"),
+            Which::Only(Resource::Devices(_, name)) => write!(f, "the change of {name}"),
+            Which::Only(Resource::Licences(_, name)) => write!(f, "the change of licences of {name}"),
+            Which::Only(Resource::Time) => f.write_str("the change of wall time"),
+            Which::Item(idx) => write!(f, "item {idx}"),
+        }
+    }
+}
+
+/// Why a template is invalid. Sets are counted from 0, as in the template.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TemplateError {
     /// The template has no items.
@@ -50,12 +86,10 @@ pub enum TemplateError {
         item: usize,
     },
     /// A device or a licence without a name, or another resource with one.
-    #[error(
-        "item {item} has no name, or one that it cannot have: devices and licences are named like gpu:a100 or matlab"
-    )]
+    #[error("{item} has no name, or one that it cannot have: devices and licences are named like gpu:a100 or matlab")]
     NoName {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// A set that does not exist.
     #[error("item {item} is in set {set}, which does not exist")]
@@ -72,26 +106,26 @@ pub enum TemplateError {
         set: usize,
     },
     /// A change of zero.
-    #[error("item {item} asks for nothing")]
+    #[error("{item} asks for nothing")]
     NoQuantity {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// More than can exist.
-    #[error("item {item} comes to {asked}, but there are never more than {limit}")]
+    #[error("{item} comes to {asked}, but there are never more than {limit}")]
     TooMuch {
         /// Which item.
-        item: usize,
+        item: Which,
         /// The quantity, or the total with what is held.
         asked: Quantity,
         /// The most there can be.
         limit: Quantity,
     },
     /// More would be given back than is held.
-    #[error("item {item} gives back {}, which is more than the {held} held", resource.amount(*asked))]
+    #[error("{item} gives back {}, which is more than the {held} held", resource.amount(*asked))]
     MoreThanHeld {
         /// Which item.
-        item: usize,
+        item: Which,
         /// What is given back.
         resource: Resource,
         /// The quantity.
@@ -100,78 +134,91 @@ pub enum TemplateError {
         held: Quantity,
     },
     /// No quantity lies between the bounds.
-    #[error("item {item} has no quantity between at least {least} and at most {most}")]
+    #[error("{item} has no quantity between at least {least} and at most {most}")]
     EmptyRange {
         /// Which item.
-        item: usize,
+        item: Which,
         /// The lower bound.
         least: Quantity,
         /// The upper bound.
         most: Quantity,
     },
     /// Multiples of zero.
-    #[error("item {item} wants multiples of 0")]
+    #[error("{item} wants multiples of 0")]
     MultipleOfZero {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// An empty list of sizes.
-    #[error("item {item} has an empty list of sizes")]
+    #[error("{item} has an empty list of sizes")]
     NoSizes {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// A list of sizes that is too long.
-    #[error("item {item} lists {n_sizes} sizes; at most {MAX_SIZES} are allowed")]
+    #[error("{item} lists {n_sizes} sizes; at most {MAX_SIZES} are allowed")]
     TooManySizes {
         /// Which item.
-        item: usize,
+        item: Which,
         /// How many it lists.
         n_sizes: usize,
     },
     /// A list of sizes out of order.
-    #[error("item {item} lists its sizes out of order or twice; they must ascend")]
+    #[error("{item} lists its sizes out of order or twice; they must ascend")]
     SizesUnsorted {
         /// Which item.
-        item: usize,
+        item: Which,
     },
-    /// The quantity does not satisfy the terms of the same item.
-    #[error("item {item} proposes {quantity} against its own terms")]
+    /// The total after the change is none of the sizes of the same item.
+    #[error("{item} makes {total} in all, which is not {}", sizes.kind())]
+    NotASize {
+        /// Which item.
+        item: Which,
+        /// What would be held, with its unit.
+        total: String,
+        /// The sizes.
+        sizes: Sizes,
+    },
+    /// The quantity is not in the range of the same item.
+    #[error("{item} proposes {quantity} against its own terms")]
     AgainstOwnTerms {
         /// Which item.
-        item: usize,
+        item: Which,
         /// The quantity.
         quantity: Quantity,
     },
     /// A price above the limit.
-    #[error("item {item} has a price above {MAX_PRICE}")]
+    #[error("{item} has a price above {MAX_PRICE}")]
     PriceTooHigh {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// An invalid duration.
-    #[error("item {item} has a duration that is not between zero and 100 years")]
+    #[error("{item} has a duration that is not between zero and 100 years")]
     Duration {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// It would have to be given back before it is ready.
-    #[error("item {item} is to be given back before it has to be ready")]
+    #[error("{item} is to be given back before it has to be ready")]
     BackBeforeReady {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// Wall time with a duration.
-    #[error("item {item} is time, which cannot be lent: it has neither a duration nor a time to give it back")]
+    #[error("{item} cannot be lent: wall time has neither a duration nor a time to give it back")]
     TimeCannotBeLent {
         /// Which item.
-        item: usize,
+        item: Which,
     },
-    /// Nodes are named for a resource without nodes, or their number differs from the quantity.
-    #[error("item {item} names {names} nodes for a quantity of {quantity}")]
+    /// Nodes are named for a resource that is not on nodes.
+    #[error("licences and wall time are not on nodes: name none")]
+    NotOnNodes,
+    /// The number of named nodes differs from the quantity, or is more than there can be.
+    #[error("{item} names {} for a quantity of {quantity}", counted(*names))]
     NodesNamed {
         /// Which item.
-        item: usize,
+        item: Which,
         /// How many it names.
         names: usize,
         /// The quantity.
@@ -186,10 +233,10 @@ pub enum TemplateError {
         node: NodeId,
     },
     /// A status that no proposal can have.
-    #[error("item {item} has a status that only the outcome of a negotiation can have")]
+    #[error("{item} has a status that only the outcome of a negotiation can have")]
     NotAProposal {
         /// Which item.
-        item: usize,
+        item: Which,
     },
     /// A resource occurs twice, but not as alternatives.
     #[error("item {item} is about the same resource as one before it, and they are no alternatives")]
@@ -206,4 +253,8 @@ pub enum TemplateError {
     /// Too many items of a set are refused.
     #[error("so much is refused that some set cannot be met: reject the proposal instead")]
     CannotBeMet,
+}
+
+fn counted(n_nodes: usize) -> String {
+    if n_nodes == 1 { "1 node".to_owned() } else { format!("{n_nodes} nodes") }
 }

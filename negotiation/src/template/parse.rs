@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rms_model::{ClusterId, NodeId, Span, Time};
 
-use super::{Item, ItemStatus, Template, TemplateError};
+use super::{Item, ItemStatus, Template, TemplateError, Which};
 use crate::draft::{
     ANY, CORES, DEVICES, Draft, DraftItem, LICENCES, LISTED, MEMORY, MULTIPLE_OF, NODES, POWER_OF_TWO, TIME,
 };
@@ -30,7 +30,9 @@ fn parse(idx: usize, draft: DraftItem) -> Result<Item, TemplateError> {
         (LICENCES, Some(name)) => Resource::Licences(cluster, name),
         (TIME, None) if draft.cluster == 0 => Resource::Time,
         (TIME, None) => return Err(TemplateError::ClusterOfTime { item: idx }),
-        (NODES | CORES | MEMORY | DEVICES | LICENCES | TIME, _) => return Err(TemplateError::NoName { item: idx }),
+        (NODES | CORES | MEMORY | DEVICES | LICENCES | TIME, _) => {
+            return Err(TemplateError::NoName { item: Which::Item(idx) });
+        }
         (kind, _) => return Err(TemplateError::UnknownKind { item: idx, kind }),
     };
     let mut nodes = BTreeSet::new();

@@ -52,7 +52,11 @@ fn every_wrong_template_is_refused_with_its_reason() {
         assert!(error.contains(expected), "{error}");
     }
     let sizes = |sizes: Sizes| nodes(8, 24, |item| item.terms.sizes = sizes);
-    check(nodes(8, 0, |_| ()), "asks for nothing");
+    check(nodes(8, 0, |_| ()), "the change of nodes asks for nothing");
+    check(
+        Item::up_to(Resource::Licences(ClusterId(0), "matlab".to_owned()), 0, 0),
+        "the change of licences of matlab asks",
+    );
     check(nodes(8, u64::MAX, |_| ()), "never more than 1048576");
     check(nodes(u64::MAX, 1, |_| ()), "never more than 1048576");
     check(nodes(MAX_NODES, 1, |_| ()), "comes to 1048577");
@@ -64,8 +68,9 @@ fn every_wrong_template_is_refused_with_its_reason() {
     check(sizes(Sizes::Listed(vec![32, 16])), "out of order");
     check(sizes(Sizes::Listed(vec![16, 16, 32])), "out of order or twice");
     check(sizes(Sizes::Listed((0..300).collect())), "lists 300 sizes");
-    check(sizes(Sizes::Listed(vec![16])), "proposes 24 against its own terms");
-    check(sizes(Sizes::MultipleOf(5)), "against its own terms");
+    check(sizes(Sizes::Listed(vec![16])), "the change of nodes makes 32 nodes in all, which is not listed");
+    check(sizes(Sizes::MultipleOf(5)), "makes 32 nodes in all, which is not a multiple of 5");
+    check(nodes(8, 4, |item| item.terms.most = Quantity(3)), "proposes 4 against its own terms");
     check(nodes(8, 4, |item| item.terms.price = Price(MAX_PRICE + 1)), "price above");
     check(nodes(8, 4, |item| item.terms.duration = Some(Span::ZERO)), "duration");
     check(nodes(8, 4, |item| item.terms.duration = Some(Span::from_millis(i64::MAX))), "duration");
@@ -77,14 +82,18 @@ fn every_wrong_template_is_refused_with_its_reason() {
     let lent = Item::up_to(Resource::Time, 1000, 1000);
     let lent = Item { terms: Terms { duration: Some(Span::from_secs(1)), ..lent.terms.clone() }, ..lent };
     check(lent, "cannot be lent");
-    check(nodes(8, 4, |item| item.nodes = BTreeSet::from([NodeId(1)])), "names 1 nodes for a quantity of 4");
+    check(nodes(8, 4, |item| item.nodes = BTreeSet::from([NodeId(1)])), "names 1 node for a quantity of 4");
+    for resource in [Resource::Time, Resource::Licences(ClusterId(0), "matlab".to_owned())] {
+        let item = Item { nodes: BTreeSet::from([NodeId(1)]), ..Item::up_to(resource, 1, 1) };
+        check(item, "licences and wall time are not on nodes");
+    }
     check(nodes(8, 4, |item| item.status = ItemStatus::Ready), "only the outcome");
     check(refused(nodes(8, 4, |_| ())), "some set cannot be met");
     let shrink = Template::of_one(parties(), Direction::Shrink, nodes(3, 4, |_| ()));
     assert_eq!(
         shrink,
         Err(TemplateError::MoreThanHeld {
-            item: 0,
+            item: Which::Only(CLUSTER),
             resource: Resource::Nodes(ClusterId(0)),
             asked: Quantity(4),
             held: Quantity(3)
@@ -100,6 +109,8 @@ fn sets_and_items_must_fit_together() {
     let item = nodes(8, 4, |_| ());
     assert_eq!(make(&[SetRule::All], &[]), Err(TemplateError::NoItems));
     let one = std::slice::from_ref(&item);
+    let unheard = make(&[SetRule::All], &[item.clone(), Item { quantity: Quantity(0), ..other(0) }]);
+    assert_eq!(unheard.map_err(|error| error.to_string()), Err("item 1 asks for nothing".to_owned()));
     assert_eq!(make(&[], one), Err(TemplateError::NoSuchSet { item: 0, set: 0 }));
     assert_eq!(make(&[SetRule::All, SetRule::All], one), Err(TemplateError::EmptySet { set: 1 }));
     let twice = [item.clone(), item.clone()];

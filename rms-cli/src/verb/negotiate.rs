@@ -402,6 +402,7 @@ mod tests {
             wait: Span::from_secs(30),
             ..plain.clone()
         };
+        assert_eq!(asked("--grow 4 --sizes 6").map(|ask| ask.sizes), Ok(Sizes::Listed(vec![6])));
         let line = "--grow 4 --accept-at-least 2 --sizes pow2 --price 0.5 --for 10m --cluster b --wait 30s";
         assert_eq!(asked(line), Ok(terms));
         let nodes = vec!["a3".to_owned(), "a4".to_owned()];
@@ -457,7 +458,8 @@ mod tests {
         check("--grow 2 --nodes a1,a2", "cannot be used with");
         check("--shrink 2 --for 10m", "cannot be used with");
         check("--grow 2 --price -1", "--price");
-        check("--grow 2 --sizes 3", "write pow2");
+        check("--grow 2 --sizes x", "write pow2");
+        check("--grow 2 --sizes 0", "write pow2");
         check("--extend 1h --sizes pow2", "cannot be used with");
     }
 }

@@ -255,11 +255,7 @@ impl Negotiations<'_> {
             Asked::Licences { .. } | Asked::Time => nodes.is_empty(),
         };
         if !names_nodes {
-            return Err(Refusal::Template(TemplateError::NodesNamed {
-                item: 0,
-                names: nodes.len(),
-                quantity: Quantity(ask.quantity),
-            }));
+            return Err(Refusal::Template(TemplateError::NotOnNodes));
         }
         match names_its_own {
             true => Ok(nodes),

@@ -148,7 +148,9 @@ static void numbers(rms_session *rms) {
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
     terms.cluster = NULL, terms.duration_ms = -5;
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
-    terms.duration_ms = 0, terms.kind = RMS_SHRINK, terms.nodes = null_names, terms.n_nodes = 1;
+    terms.duration_ms = 0, terms.deadline_ms = 5000;
+    EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id)); /* 1970 */
+    terms.deadline_ms = 0, terms.kind = RMS_SHRINK, terms.nodes = null_names, terms.n_nodes = 1;
     EXPECT(RMS_EINVAL, rms_ask(rms, &terms, &id));
 
     terms.nodes = NULL, terms.n_nodes = 0;
