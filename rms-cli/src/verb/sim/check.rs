@@ -109,6 +109,10 @@ impl Schedule {
             });
             schedule.stretches.push(stretch);
         }
+        if schedule.stretches.is_empty() {
+            let failure = Failure::new("schedule", format!("{} is empty: no job has run", path.display()));
+            return Err(failure.hint("check that rms sim swf --schedule has written it to its end"));
+        }
         Ok(schedule)
     }
 
@@ -154,8 +158,10 @@ const MOST_TOLD: usize = 8;
 /// # Errors
 /// Says what is wrong with the line.
 fn parse(text: &str) -> Result<(i64, Stretch), String> {
-    let line: Line =
-        serde_json::from_str(text).map_err(|error| error.to_string().replace(" at line 1 column", " at column"))?;
+    let line: Line = serde_json::from_str(text).map_err(|error| {
+        let wrong = error.to_string().replace(" at line 1 column", " at column");
+        if error.is_eof() && !text.is_empty() { format!("it is cut off: {wrong}") } else { wrong }
+    })?;
     let time = |name: &str, number: &Number| time(number).ok_or_else(|| format!("'{name}': {number} is too large"));
     let [submit, start, end] = [time("submit", &line.submit)?, time("start", &line.start)?, time("end", &line.end)?];
     let nodes: Result<Vec<Part>, String> = line.nodes.into_iter().map(part).collect();

@@ -200,8 +200,7 @@ fn wrong(line: usize, text: &str, idx: usize, word: &str) -> Result<f64, SwfErro
     if found < N_FIELDS {
         return Err(SwfError::Columns { line, found });
     }
-    let expected =
-        if word.parse::<f64>().is_ok_and(f64::is_finite) { "a number of at most 15 digits" } else { "a number" };
+    let expected = if word.parse::<f64>().is_ok_and(f64::is_finite) { "a number of at most 1e14" } else { "a number" };
     let text = word.chars().take(40).collect();
     Err(SwfError::Number { line, column: idx + 1, name: NAMES[idx], text, expected })
 }

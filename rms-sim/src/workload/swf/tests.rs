@@ -172,7 +172,11 @@ fn a_bad_line_says_where_it_is_and_what_was_expected() {
     check("; x\n1 2 3\n", "line 2 has 3 columns: a record has 18 numbers");
     check(&line(&[(4, "ten")]), "line 1, column 4 (run time): 'ten' is not a number");
     check(&line(&[(9, "nan")]), "line 1, column 9 (requested time): 'nan' is not a number");
-    check(&line(&[(2, "1e300")]), "line 1, column 2 (submit time): '1e300' is not a number of at most 15 digits");
+    check(
+        &line(&[(2, "899999999999999")]),
+        "line 1, column 2 (submit time): '899999999999999' is not a number of at most 1e14",
+    );
+    check(&line(&[(2, "1e300")]), "line 1, column 2 (submit time): '1e300' is not a number of at most 1e14");
     let two = [line(&[]).trim_end(), line(&[]).trim_end()].join("\r");
     check(
         &two,
