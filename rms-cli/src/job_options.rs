@@ -9,6 +9,7 @@ use rms_model::time::parse_wall;
 use rms_model::{ExpandLimit, Span};
 use thiserror::Error;
 
+use crate::count;
 use crate::malleable_options::{MalleableOptions, OtherOptions};
 use crate::memory::Memory;
 use crate::model_options::ModelOptions;
@@ -27,16 +28,16 @@ pub struct JobOptions {
     #[arg(short = 'N', long, value_name = "COUNT", allow_negative_numbers = true)]
     pub nodes: Option<NodeCount>,
     /// Tasks; one per node if absent
-    #[arg(short = 'n', long, visible_alias = "ntasks", value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
+    #[arg(short = 'n', long, visible_alias = "ntasks", value_name = "COUNT", value_parser = count::parse, allow_negative_numbers = true)]
     pub tasks: Option<u32>,
     /// CPUs for each task; 1 if absent
-    #[arg(short = 'c', long, value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = count::parse, allow_negative_numbers = true)]
     pub cpus_per_task: Option<u32>,
     /// Let tasks share CPUs: allow more tasks on a node than it has CPUs for
     #[arg(short = 'O', long)]
     pub overcommit: bool,
     /// Tasks per node; with -n, the maximum per node. The number of nodes must be fixed
-    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "ntasks-per-node", value_name = "COUNT", value_parser = count::parse, allow_negative_numbers = true)]
     pub tasks_per_node: Option<u32>,
     /// Wall time: 90s, 1h30m, 30 (minutes), MM:SS, HH:MM:SS or D-HH:MM:SS
     #[arg(short = 't', long, value_name = "SPAN", value_parser = wall)]
@@ -87,7 +88,7 @@ pub struct JobOptions {
     #[arg(long, value_name = "SIZE", help_heading = "Where and when", allow_negative_numbers = true)]
     pub mem: Option<Memory>,
     /// CPUs that every node must have, whatever the job takes of them
-    #[arg(long, value_name = "COUNT", value_parser = count, help_heading = "Where and when", allow_negative_numbers = true)]
+    #[arg(long, value_name = "COUNT", value_parser = count::parse, help_heading = "Where and when", allow_negative_numbers = true)]
     pub mincpus: Option<u32>,
     /// Sockets that every node must have
     #[arg(long, value_name = "COUNT", help_heading = "Where and when")]
@@ -247,14 +248,6 @@ impl JobOptions {
 pub enum OpenMode {
     Append,
     Truncate,
-}
-
-/// Parses a number of tasks or CPUs.
-fn count(text: &str) -> Result<u32, &'static str> {
-    match text.parse::<u32>() {
-        Ok(0) | Err(_) => Err("write a whole number of at least 1"),
-        Ok(count) => Ok(count),
-    }
 }
 
 pub fn priority(text: &str) -> Result<i32, &'static str> {

@@ -10,6 +10,7 @@ mod chart;
 mod cli;
 mod collected;
 mod context;
+mod count;
 pub mod directive;
 mod embedded;
 mod exit_code;

@@ -10,6 +10,7 @@ use rms_api::call::{Nodes, Shape};
 use rms_model::{ClusterId, Span};
 use thiserror::Error;
 
+use crate::count;
 use crate::size::MAX_SIZES;
 use crate::small_file;
 
@@ -29,7 +30,7 @@ pub struct ModelOptions {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["time", "shapes", "time_on"])]
     pub table: Option<PathBuf>,
     /// Number of nodes on which the job takes --time; 1 if absent
-    #[arg(long, value_name = "COUNT", value_parser = count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::parse)]
     pub time_on: Option<u32>,
 }
 
@@ -42,14 +43,6 @@ impl ModelOptions {
     /// Returns these options, or `lower` if none is given.
     pub fn or(self, lower: ModelOptions) -> ModelOptions {
         if self.is_some() || self.time_on.is_some() { self } else { lower }
-    }
-}
-
-/// Parses a number of nodes.
-fn count(text: &str) -> Result<u32, &'static str> {
-    match text.parse::<u32>() {
-        Ok(0) | Err(_) => Err("write a whole number of at least 1"),
-        Ok(count) => Ok(count),
     }
 }
 

@@ -39,6 +39,7 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["submit", "-N", "0", "--wrap", "true"], "at least one node"),
         (&["submit", "-N", "1-1000", "--wrap", "true"], "give a step"),
         (&["submit", "-n", "0", "--wrap", "true"], "at least 1"),
+        (&["submit", "-n", "4294967296", "--wrap", "true"], "at most 4294967295"),
         (&["submit", "-t", "soon", "--wrap", "true"], "write 90s, 1h30m"),
         (&["submit", "--shapes", "2x", "--wrap", "true"], "is not a duration"),
         (&["submit", "--shapes", "2x1h", "-N", "2", "--wrap", "true"], "cannot be used with"),

@@ -41,8 +41,8 @@ pub fn check(pattern: &str) -> Result<(), PatternError> {
     })
 }
 
-/// Expands a pattern. A number between the percent sign and its letter pads numbers with zeros (`%4t`). As in Slurm, a
-/// backslash anywhere disables all patterns. Unknown patterns, in jobs accepted before they were rejected, stay
+/// Expands a pattern. A number between the percent sign and its letter pads numbers with zeros (`%4t`), to at most ten
+/// digits, as in Slurm. A backslash anywhere disables all patterns, as there. Unknown patterns, in jobs accepted before they were rejected, stay
 /// unchanged.
 pub fn fill(pattern: &str, names: &Names<'_>) -> String {
     let mut filled = String::with_capacity(pattern.len() + 16);
@@ -95,6 +95,9 @@ fn has_any(pattern: &str, letters: &str) -> bool {
     parts(pattern).iter().any(|part| matches!(part, Part::Letter { letter, .. } if letters.contains(*letter)))
 }
 
+/// The largest width to which a number is padded.
+const MOST_WIDTH: usize = 10;
+
 const LETTERS: &str = "jAJsatnxuNh%";
 
 enum Part<'a> {
@@ -113,8 +116,8 @@ fn parts(pattern: &str) -> Vec<Part<'_>> {
         parts.push(Part::Text(&rest[..at]));
         let after = &rest[at + 1..];
         let n_digits = after.bytes().take_while(u8::is_ascii_digit).count();
-        // A width too large for a file name is ignored.
-        let width = after[..n_digits].parse::<usize>().unwrap_or(0).min(20);
+        // A width with more digits than a number holds is a large one.
+        let width = if n_digits == 0 { 0 } else { after[..n_digits].parse().unwrap_or(MOST_WIDTH).min(MOST_WIDTH) };
         let letter = after[n_digits..].chars().next();
         let n_bytes = 1 + n_digits + letter.map_or(0, char::len_utf8);
         parts.push(match letter.filter(|letter| LETTERS.contains(*letter)) {
@@ -142,6 +145,9 @@ mod tests {
         check("%4t/%03j", "0011/007");
         check("%A_%a-%J-%s-%h", "7_4294967294-7.0-0-n3");
         check("%5A.%3s", "00007.000");
+        for wide in ["%10t", "%11t", "%999t", "%99999999999999999999999t"] {
+            check(wide, "0000000011");
+        }
         check("100%%-%q-%", "100%-%q-%");
         check("%5", "%5");
         check("%ä%5ö", "%ä%5ö");

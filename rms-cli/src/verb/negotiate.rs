@@ -7,6 +7,7 @@ use rms_model::{Devices, JobId, Sizes, Span, hostlist};
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::count;
 use crate::failure::{Exit, Failure};
 use crate::inside;
 use crate::look_up;
@@ -92,16 +93,16 @@ pub struct Args {
 #[group(required = true, multiple = false)]
 struct Change {
     /// Get this many more nodes
-    #[arg(long, value_name = "COUNT", value_parser = count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::parse)]
     grow: Option<u32>,
     /// Give back this many nodes
-    #[arg(long, value_name = "COUNT", value_parser = count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::parse)]
     shrink: Option<u32>,
     /// Get this many more cores on each of the job's nodes
-    #[arg(long, value_name = "COUNT", value_parser = count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::parse)]
     grow_cores: Option<u32>,
     /// Give back this many cores on each node
-    #[arg(long, value_name = "COUNT", value_parser = count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::parse)]
     shrink_cores: Option<u32>,
     /// Get this much more memory on each node: 512M, 4G
     #[arg(long, value_name = "SIZE")]
@@ -239,7 +240,7 @@ fn ask(args: Args) -> Result<Ask, Failure> {
     let least = match (&args.accept_at_least, &what) {
         (None, _) => quantity,
         (Some(text), Asked::Nodes { .. } | Asked::Cores { .. } | Asked::Devices { .. } | Asked::Licences { .. }) => {
-            count(text).map(u64::from).map_err(|what| wrong(&what))?
+            count::parse(text).map(u64::from).map_err(|what| wrong(&what))?
         }
         (Some(text), Asked::Memory { .. }) => {
             let memory: Result<Memory, MemoryError> = text.parse();
@@ -276,14 +277,6 @@ fn ask(args: Args) -> Result<Ask, Failure> {
 fn millis(flag: &str, span: Span) -> Result<u64, Failure> {
     let millis = u64::try_from(span.as_millis()).ok().filter(|millis| *millis > 0);
     millis.ok_or_else(|| Failure::usage(format!("{flag}: write a span above zero, like 30m")))
-}
-
-/// Parses a number of nodes.
-fn count(text: &str) -> Result<u32, &'static str> {
-    match text.parse::<u32>() {
-        Ok(0) | Err(_) => Err("write a whole number of at least 1"),
-        Ok(count) => Ok(count),
-    }
 }
 
 /// Parses a price in thousandths of the deployment's currency.
