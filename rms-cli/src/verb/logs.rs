@@ -163,7 +163,8 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
             // Whether it was a batch job, and which file it named, is no longer known.
             output::warn(&format!(
                 "rms: the nodes keep no output of job {job}: that of 'rms run' is kept for ten minutes, and a batch job \
-                 writes to the file that its -o flag named (without one, to {} where it was submitted)",
+                 writes to the file that its -o flag named (without one, to {} in its working directory: that of its -D \
+                 flag, or where it was submitted)",
                 path.display()
             ));
             sink.write(job, b"")
