@@ -3,9 +3,9 @@
 use rms_wire::codec::{HEADER_BYTES, Header, decode_frame, encode};
 use rms_wire::parts::{AnswerParts, DesiredParts, ReportParts, ViewParts};
 use rms_wire::{
-    AnswerPart, ClientRequest, FollowOrder, Followed, Hello, HelloAnswer, Input, JoinAnswer, JoinRequest, Kind,
-    LauncherSays, LauncherTold, MasksAsked, MasksSeen, Message, NegotiatorSays, NegotiatorTold, PeerExec, PeerOpen,
-    PmiDown, PmiUp, Spooled, StepDown, StepUp, ToAgent, ToServer,
+    AnswerPart, ClientRequest, FollowOrder, Followed, Hello, HelloAnswer, Input, InputAt, JoinAnswer, JoinRequest,
+    Kind, LauncherSays, LauncherTold, MasksAsked, MasksSeen, Message, NegotiatorSays, NegotiatorTold, PeerExec,
+    PeerOpen, PmiDown, PmiUp, Spooled, StepDown, StepUp, ToAgent, ToServer,
 };
 
 /// The frame in these bytes, with a header that is right but for its kind.
@@ -75,6 +75,7 @@ pub fn of_clients(input: &[u8]) {
         }),
         Kind::Followed => plain::<Followed>(&frame),
         Kind::Input => plain::<Input>(&frame),
+        Kind::InputAt => plain::<InputAt>(&frame),
         _other_targets => {}
     }
 }

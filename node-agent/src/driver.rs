@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::cgroup::Cgroup;
 use crate::frame;
 use crate::leftovers;
-use crate::order::{FromSupervisor, Order, ToSupervisor};
+use crate::order::{FromSupervisor, InputCount, Order, ToSupervisor};
 use crate::pmi::JobNode;
 use crate::pmi::frames::HubFrame;
 use crate::seat::{self, Events, SeatEvent};
@@ -324,6 +324,7 @@ impl Node {
             Outbound::Order { seat, job, run } => {
                 if let (Some(seat), Some(share)) = (self.seats.get(&seat), self.shares.get(job, run)) {
                     share.attach(seat.to.clone(), seat.pid);
+                    share.count_input(InputCount::default());
                     share.send(&ToSupervisor::Start(Box::new((*share.order()).clone())));
                 }
             }

@@ -6,12 +6,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rms_wire::{Channel, FollowOrder, Input, LinkError, Receiver, Sender, Spooled};
+use rms_wire::{Channel, FollowOrder, Input, InputAt, LinkError, Receiver, Sender, Spooled};
 use thiserror::Error;
+use tokio::sync::watch;
 
 use self::files::{Batch, Rest, SpoolFiles};
 use crate::frame;
-use crate::order::{TASK_INPUT, WINDOW};
+use crate::order::{InputCount, TASK_INPUT, WINDOW};
 use crate::share::{Share, Shares, StreamEvent};
 use crate::watch::{Watch, Watches};
 
@@ -41,7 +42,7 @@ pub async fn serve(order: FollowOrder, channel: Channel, shares: Shares, watches
         let _follower_left = sender.send(&Spooled::Failed { reason }).await;
         return;
     };
-    let input = tokio::spawn(forward_input(share.clone(), receiver));
+    let input = tokio::spawn(forward_input(share.clone(), receiver, order.input_from));
     if let Err(error) = send_streams(&share, &order, &mut sender, watches).await {
         // A follower that does not read may return any number of times.
         match &error {
@@ -64,6 +65,7 @@ async fn send_streams(
 ) -> Result<(), FollowError> {
     let mut files = SpoolFiles::new(share, order);
     let watch = watch_entry(share, watches).await?;
+    let mut taken = Taken { input: order.input_from.map(|_| share.input()), told: None };
     loop {
         let changed = share.changed();
         tokio::pin!(changed);
@@ -75,6 +77,9 @@ async fn send_streams(
         for chunk in batch.chunks {
             sender.send(&Spooled::Chunk(chunk)).await?;
         }
+        if let Some(n_bytes) = taken.news() {
+            sender.send(&Spooled::Taken { n_bytes }).await?;
+        }
         match batch.rest {
             Rest::More => continue,
             Rest::Later => {}
@@ -83,9 +88,44 @@ async fn send_streams(
                 return Ok(());
             }
         }
-        tokio::select! {
-            () = watch.woken() => {}
-            () = changed => {}
+        loop {
+            let n_bytes = tokio::select! {
+                () = watch.woken() => break,
+                () = &mut changed => break,
+                n_bytes = taken.next() => n_bytes,
+            };
+            sender.send(&Spooled::Taken { n_bytes }).await?;
+        }
+    }
+}
+
+/// How much input task 0 has been given, for a follower that wants to know.
+struct Taken {
+    input: Option<watch::Receiver<Option<InputCount>>>,
+    told: Option<u64>,
+}
+
+impl Taken {
+    /// Returns the number of bytes, if it is another one than before.
+    fn news(&mut self) -> Option<u64> {
+        let count = (*self.input.as_mut()?.borrow_and_update())?;
+        let now = count.written.min(count.received);
+        (self.told.replace(now) != Some(now)).then_some(now)
+    }
+
+    /// Waits for another number. Cancel safe.
+    async fn next(&mut self) -> u64 {
+        loop {
+            if let Some(n_bytes) = self.news() {
+                return n_bytes;
+            }
+            let has_changed = match &mut self.input {
+                Some(input) => input.changed().await.is_ok(),
+                None => false,
+            };
+            if !has_changed {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
@@ -117,11 +157,41 @@ async fn watch_entry(share: &Share, watches: &Watches) -> Result<Watch, FollowEr
 }
 
 /// Forwards interactive input to task 0, no faster than the task reads it.
-async fn forward_input(share: Share, mut receiver: Receiver) {
+async fn forward_input(share: Share, receiver: Receiver, from: Option<u64>) {
     let holds_task_0 = share.order().node_idx == 0;
-    if !holds_task_0 {
-        return;
+    match from {
+        Some(from) if holds_task_0 => forward_from(share, receiver, from).await,
+        None if holds_task_0 => forward_in_order(share, receiver).await,
+        Some(_) | None => {}
     }
+}
+
+/// Forwards each byte once, however often and over whichever channel it comes.
+async fn forward_from(share: Share, mut receiver: Receiver, from: u64) {
+    let mut count = share.input();
+    loop {
+        let Some(to) = share.wait_for_supervisor().await else { return };
+        let counted = tokio::time::timeout(COUNTED_AFTER, count.wait_for(Option::is_some)).await.is_ok();
+        if !counted {
+            // A supervisor that was started by an older agent does not count.
+            share.count_input(InputCount { received: from, written: from });
+        }
+        let has_room = |count: &Option<InputCount>| {
+            count.is_none_or(|count| count.received.saturating_sub(count.written) < WINDOW)
+        };
+        if count.wait_for(has_room).await.is_err() {
+            return;
+        }
+        let Ok(Some(input)) = receiver.recv::<InputAt>().await else { return };
+        share.queue_input(input, &to).await;
+    }
+}
+
+/// How long a supervisor may take to say what it has received.
+const COUNTED_AFTER: Duration = Duration::from_secs(2);
+
+/// Forwards what comes, which is not repeated.
+async fn forward_in_order(share: Share, mut receiver: Receiver) {
     let mut n_unconfirmed = 0;
     let mut events = share.listen(TASK_INPUT);
     loop {

@@ -248,6 +248,9 @@ pub enum FromSupervisor {
     Taken {
         stream: u64,
         n_bytes: u64,
+        /// On connecting, for the standard input of task 0: all that there was so far.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<InputCount>,
     },
     /// A message to another node of the job.
     Pmi {
@@ -289,6 +292,13 @@ pub enum FromSupervisor {
         stream: u64,
         reason: String,
     },
+}
+
+/// How much input a supervisor has received for a task, and how much of it the task's pipe has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputCount {
+    pub received: u64,
+    pub written: u64,
 }
 
 /// The default patience: most parallel regions end sooner.

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rms_model::{JobId, Run, Time};
-use tokio::sync::{Notify, mpsc, oneshot};
+use rms_wire::InputAt;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::frame;
-use crate::order::{FIRST_EXEC, FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, ToSupervisor};
+use crate::order::{
+    FIRST_EXEC, FromSupervisor, InputCount, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, TASK_INPUT, ToSupervisor,
+};
 use crate::pmi::JobNode;
 use crate::pmi::frames::{Down, Up};
 use crate::spool;
@@ -27,6 +30,8 @@ struct Parts {
     entry_dir: PathBuf,
     work_queues: WorkQueues,
     state: Mutex<State>,
+    /// What the supervisor has received for task 0, including what is queued for it; unknown while there is none.
+    input: watch::Sender<Option<InputCount>>,
     /// Wakes tasks that wait for the end of the streams or for a supervisor.
     changed: Notify,
 }
@@ -90,7 +95,8 @@ impl Share {
         };
         let (job, run, order) = (order.job, order.run, Mutex::new(Arc::new(order)));
         let (state, changed) = (Mutex::new(state), Notify::new());
-        Share(Arc::new(Parts { job, run, order, entry_dir, work_queues, state, changed }))
+        let input = watch::Sender::new(None);
+        Share(Arc::new(Parts { job, run, order, entry_dir, work_queues, state, input, changed }))
     }
 
     /// Returns the latest order.
@@ -138,6 +144,7 @@ impl Share {
         state.hub = None;
         state.nodes.clear();
         drop(state);
+        self.0.input.send_replace(None);
         self.0.changed.notify_waiters();
     }
 
@@ -193,6 +200,38 @@ impl Share {
         if let Some(to) = self.to_supervisor() {
             push(&to, frame::message(message));
         }
+    }
+
+    /// Returns how much input the supervisor has received for task 0.
+    pub fn input(&self) -> watch::Receiver<Option<InputCount>> {
+        self.0.input.subscribe()
+    }
+
+    /// Records how much input the supervisor has received so far, unless that is known.
+    pub fn count_input(&self, total: InputCount) {
+        self.0.input.send_if_modified(|count| {
+            let is_news = count.is_none();
+            count.get_or_insert(total);
+            is_news
+        });
+    }
+
+    /// Queues the part of the input that the supervisor has not received. Drops it if bytes before it are missing: they
+    /// will be sent again, and it after them.
+    pub async fn queue_input(&self, input: InputAt, to: &ToSeat) {
+        // One frame for the bytes, and one for their end.
+        let Ok(mut room) = to.reserve_many(2).await else { return };
+        let is_current = || self.to_supervisor().is_some_and(|current| current.same_channel(to));
+        // Counted and queued at once: another channel may bring the same bytes.
+        self.0.input.send_if_modified(|count| {
+            let Some(count) = count.as_mut().filter(|_| is_current()) else { return false };
+            let Some(InputAt { offset: _, bytes, eof }) = input.after(count.received) else { return false };
+            count.received += bytes.len() as u64;
+            let end: &[u8] = b"";
+            let frames = [bytes.as_slice()].into_iter().filter(|bytes| !bytes.is_empty()).chain(eof.then_some(end));
+            room.by_ref().zip(frames).for_each(|(room, piece)| room.send(frame::bytes(TASK_INPUT, piece)));
+            true
+        });
     }
 
     /// Listens to one stream, or to the streams of one command.
@@ -293,8 +332,12 @@ impl Share {
     /// Dispatches a message of the supervisor, unless it is about the whole job.
     pub fn receive(&self, message: FromSupervisor) {
         match message {
-            FromSupervisor::Taken { stream, n_bytes } => {
-                self.dispatch(route(stream), StreamEvent::Taken { stream, n_bytes })
+            FromSupervisor::Taken { stream: TASK_INPUT, n_bytes: _, total: Some(total) } => self.count_input(total),
+            FromSupervisor::Taken { stream, n_bytes, total: _ } => {
+                if stream == TASK_INPUT {
+                    self.0.input.send_modify(|count| count.iter_mut().for_each(|count| count.written += n_bytes));
+                }
+                self.dispatch(route(stream), StreamEvent::Taken { stream, n_bytes });
             }
             FromSupervisor::ExecEnded { stream, code } => self.dispatch(stream, StreamEvent::Ended { code }),
             FromSupervisor::ExecFailed { stream, reason } => self.dispatch(stream, StreamEvent::Failed { reason }),
@@ -473,5 +516,35 @@ mod tests {
         drop(release);
         assert_eq!(steps.await.expect("the disk works"), (3, 4));
         assert_eq!(spool::read_steps(dir.path()), 5);
+    }
+
+    #[tokio::test]
+    async fn input_that_comes_over_two_channels_is_queued_once() {
+        let order = order::tests::order([order::tests::node("n1")]);
+        let share = Share::new(order, PathBuf::new(), 0, WorkQueues::default());
+        let (to, mut queue) = tokio::sync::mpsc::channel(8);
+        let input = |offset, bytes: &[u8], eof| InputAt { offset, bytes: bytes.to_vec(), eof };
+        share.attach(to.clone(), 1);
+        share.queue_input(input(100, b"x", false), &to).await;
+        share.count_input(InputCount { received: 100, written: 70 });
+        share.count_input(InputCount::default());
+        for again in [
+            input(90, b"0123456789abc", false),
+            input(101, b"bcde", false),
+            input(109, b"j", false),
+            input(101, b"bcde", true),
+        ] {
+            share.queue_input(again, &to).await;
+        }
+        let taken = FromSupervisor::Taken { stream: TASK_INPUT, n_bytes: 30, total: None };
+        share.receive(taken);
+        assert_eq!(*share.input().borrow(), Some(InputCount { received: 105, written: 100 }));
+        share.detach();
+        share.queue_input(input(105, b"f", false), &to).await;
+        let mut frames = Vec::new();
+        while let Ok(frame) = queue.try_recv() {
+            frames.push(frame);
+        }
+        assert_eq!(frames, [b"abc".as_slice(), b"de", b""].map(|piece| frame::bytes(TASK_INPUT, piece)));
     }
 }

@@ -171,7 +171,7 @@ impl Uplink {
                         Ok(Some(desired)) => {
                             if !std::mem::replace(is_accepted, true) {
                                 self.announce();
-                                let kinds = vec![Kind::MasksAsked.number()];
+                                let kinds = [Kind::MasksAsked, Kind::InputAt].map(Kind::number).to_vec();
                                 let _heard_by_the_receiver = outbox.push(&ToServer::Serves { kinds });
                             }
                             self.send_event(Inbound::Desired(desired)).await;

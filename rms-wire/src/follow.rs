@@ -49,7 +49,7 @@ pub struct Chunk {
 }
 
 /// The first frame of a channel that the server opens on an agent's link: send the job's streams from these offsets on.
-/// [`Spooled`] frames answer, [`Input`] frames may follow.
+/// [`Spooled`] frames answer, [`Input`] or [`InputAt`] frames may follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowOrder {
     pub job: JobId,
@@ -61,6 +61,10 @@ pub struct FollowOrder {
     /// When the job was submitted, as in [`Launch`](rms_api::desired::Launch).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted: Option<Time>,
+    /// Input comes as [`InputAt`] frames, and [`Spooled::Taken`] acknowledges it. As far as the server knows, the run
+    /// has taken so many bytes. Only for an agent that [serves](crate::ToServer::Serves) `InputAt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_from: Option<u64>,
 }
 
 /// What an agent sends for a [`FollowOrder`].
@@ -77,6 +81,10 @@ pub enum Spooled {
     Missing {
         reason: String,
         from: Vec<Offset>,
+    },
+    /// Task 0 has been given so many bytes of input. The first one on a channel says from where on to send.
+    Taken {
+        n_bytes: u64,
     },
 }
 
@@ -113,6 +121,14 @@ pub enum Followed {
     Whole {
         node: String,
     },
+    /// Task 0 has been given so many bytes of input in this run. With `again`, the follower is to send from there on.
+    /// Comes before the first `Change`, to say that the server takes [`InputAt`] frames.
+    Taken {
+        run: Run,
+        n_bytes: u64,
+        #[serde(default, skip_serializing_if = "Not::not")]
+        again: bool,
+    },
 }
 
 /// Standard input for task 0.
@@ -126,6 +142,31 @@ pub struct Input {
 impl Input {
     /// The end of the input. It may be sent again: a peer that has already ended the input ignores it.
     pub const END: Input = Input { bytes: Vec::new(), eof: true };
+}
+
+/// Standard input for task 0, with its offset in the input of the run. Each byte is taken once, however often it comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputAt {
+    pub offset: u64,
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// The input ends after these bytes.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub eof: bool,
+}
+
+impl InputAt {
+    /// Returns the part from `offset` on, for a receiver that has taken so many bytes; `None` if there is nothing new,
+    /// or if bytes before it are missing.
+    pub fn after(mut self, offset: u64) -> Option<InputAt> {
+        let n_known = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        if n_known > self.bytes.len() {
+            return None;
+        }
+        self.bytes.drain(..n_known);
+        let is_new = !self.bytes.is_empty() || self.eof;
+        is_new.then_some(InputAt { offset, ..self })
+    }
 }
 
 impl Message for FollowOrder {
@@ -148,4 +189,28 @@ impl Message for Input {
     const SIZE: Size = Size::Chunk;
     /// A job that does not read its input now may do so much later.
     const MAY_WAIT: bool = true;
+}
+
+impl Message for InputAt {
+    const KIND: Kind = Kind::InputAt;
+    const SIZE: Size = Size::Chunk;
+    /// As for [`Input`].
+    const MAY_WAIT: bool = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_twice_is_taken_once_and_nothing_over_a_gap() {
+        let input = |offset, bytes: &[u8], eof| InputAt { offset, bytes: bytes.to_vec(), eof };
+        assert_eq!(input(10, b"abc", false).after(10), Some(input(10, b"abc", false)));
+        assert_eq!(input(10, b"abc", false).after(12), Some(input(12, b"c", false)));
+        assert_eq!(input(10, b"abc", false).after(13), None);
+        assert_eq!(input(10, b"abc", true).after(13), Some(input(13, b"", true)), "the end is news");
+        assert_eq!(input(10, b"abc", true).after(14), None);
+        assert_eq!(input(10, b"abc", true).after(9), None, "a byte is missing");
+        assert_eq!(input(u64::MAX, b"", true).after(0), None);
+    }
 }

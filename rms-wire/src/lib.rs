@@ -25,7 +25,7 @@ pub mod to_server;
 pub mod token;
 
 pub use answer::AnswerPart;
-pub use follow::{Chunk, FollowOrder, Followed, Input, Missing, Offset, Spooled, Stream};
+pub use follow::{Chunk, FollowOrder, Followed, Input, InputAt, Missing, Offset, Spooled, Stream};
 pub use hello::{Hello, HelloAnswer, JoinAnswer, JoinRequest};
 pub use join::{JoinError, Joined, Joiner, come_with, end_join, join, join_in};
 pub use launcher::{LauncherSays, LauncherTold};

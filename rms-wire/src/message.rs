@@ -36,6 +36,7 @@ pub enum Kind {
     AnswerPart = 21,
     Followed = 22,
     Input = 23,
+    InputAt = 24,
     PeerOpen = 30,
     PmiUp = 31,
     PmiDown = 32,
@@ -50,7 +51,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 25] = [
         Kind::Hello,
         Kind::HelloAnswer,
         Kind::JoinRequest,
@@ -65,6 +66,7 @@ impl Kind {
         Kind::AnswerPart,
         Kind::Followed,
         Kind::Input,
+        Kind::InputAt,
         Kind::PeerOpen,
         Kind::PmiUp,
         Kind::PmiDown,

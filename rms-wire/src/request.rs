@@ -37,6 +37,10 @@ pub struct Follow {
     pub from: Vec<Offset>,
     /// Whether [`Input`](crate::Input) frames will follow.
     pub input: bool,
+    /// With `input`: the follower repeats what was not taken, and sends [`InputAt`](crate::InputAt) frames instead if
+    /// the server answers with [`Taken`](crate::Followed::Taken). As far as it knows, the run has taken so many bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_from: Option<u64>,
 }
 
 /// Streams every change of these jobs until all have ended.

@@ -116,7 +116,7 @@ macro_rules! kinds {
 }
 
 /// The kinds, and certificates, requests and tokens.
-const N_TARGETS: u64 = 27;
+const N_TARGETS: u64 = 28;
 
 kinds! {
     hello => Hello,
@@ -133,6 +133,7 @@ kinds! {
     answer_part => AnswerPart,
     followed => Followed,
     input => Input,
+    input_at => InputAt,
     peer_open => PeerOpen,
     pmi_up => PmiUp,
     pmi_down => PmiDown,

@@ -36,7 +36,7 @@ fn talkative(deployment: &Deployment, n_nodes: usize) -> (Child, u64) {
 }
 
 fn follow(job: u64) -> ClientRequest {
-    ClientRequest::Follow(Follow { job: JobId(job), run: None, from: Vec::new(), input: false })
+    ClientRequest::Follow(Follow { job: JobId(job), run: None, from: Vec::new(), input: false, input_from: None })
 }
 
 fn details(select: Select) -> ClientRequest {
@@ -148,7 +148,7 @@ fn long_offsets_of_follows_and_jobs_of_watches_take_little_memory() {
         let before = deployment.server_resident_kib();
         let offset = |task| Offset { node_idx: 0, task, stream: Stream::Out, offset: 0 };
         let from: Vec<Offset> = (0..60_000).map(offset).collect();
-        let follow = ClientRequest::Follow(Follow { job: JobId(job), run: None, from, input: false });
+        let follow = ClientRequest::Follow(Follow { job: JobId(job), run: None, from, input: false, input_from: None });
         let follows = calls(&deployment, &hoarder, &follow, 120).await;
         let watch = ClientRequest::Watch(Watch { jobs: vec![JobId(job); 10_000] });
         let watches = calls(&deployment, &hoarder, &watch, 300).await;

@@ -1,9 +1,9 @@
-//! The output of `rms run`: all of it comes, whoever is killed meanwhile, or what is missing is said and is no success.
+//! The output and input of `rms run`: all of it comes, whoever is killed meanwhile, or what is missing is said and is no success.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -199,4 +199,84 @@ fn a_batch_job_whose_output_is_in_its_file_has_lost_none() {
     deployment.rms(&["run", "true"]).ok();
     let logs = deployment.rms(&["logs", "last"]).ok();
     assert_eq!((logs.text(), logs.stderr.as_str()), ("", ""));
+}
+
+/// A run of `cat`, which a thread feeds lines, one after the other.
+fn fed(deployment: &Deployment, task: &[&str], n_lines: usize, pause: Duration) -> JoinHandle<(Vec<u8>, Output)> {
+    let mut command = deployment.command(&[["run", "-t", "5m"].as_slice(), task].concat());
+    let run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().expect("it starts");
+    let mut stdin = run.stdin.take().expect("it is piped");
+    let given: Vec<String> = (0..n_lines).map(|line| format!("line {line}\n")).collect();
+    let whole = given.concat().into_bytes();
+    std::thread::spawn(move || {
+        for line in given {
+            stdin.write_all(line.as_bytes()).expect("the job reads");
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+            }
+        }
+    });
+    std::thread::spawn(move || (whole, run.wait_with_output().expect("it is our child")))
+}
+
+fn check_all_came(reading: JoinHandle<(Vec<u8>, Output)>) {
+    let (given, output) = reading.join().expect("it has ended");
+    let n_lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), n_lines(&output.stdout)), (Some(0), n_lines(&given)), "{said}");
+    assert!(output.stdout == given, "it came in another order");
+}
+
+fn wait_for_a_line(deployment: &Deployment, node: &str, job: u64) {
+    let path = stream(deployment, node, job);
+    wait_until("the first output", SOON, || fs::metadata(&path).ok().filter(|file| file.len() > 0));
+}
+
+#[test]
+fn long_input_on_its_way_to_an_agent_that_is_killed_comes_once() {
+    let mut deployment = Deployment::of_nodes(1);
+    let reading = fed(&deployment, &["cat"], 400, Duration::from_millis(10));
+    wait_for_a_line(&deployment, "a1", 1);
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(300));
+        deployment.kill_agent("a1");
+        std::thread::sleep(Duration::from_millis(300));
+        deployment.restart_agent("a1");
+    }
+    check_all_came(reading);
+}
+
+#[test]
+fn long_input_on_its_way_to_a_server_that_is_killed_comes_once() {
+    let mut deployment = Deployment::of_nodes(1);
+    let reading = fed(&deployment, &["cat"], 400, Duration::from_millis(10));
+    wait_for_a_line(&deployment, "a1", 1);
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(300));
+        deployment.kill_server();
+        std::thread::sleep(Duration::from_millis(300));
+        deployment.start_server();
+    }
+    check_all_came(reading);
+}
+
+#[test]
+fn long_input_that_a_job_reads_slowly_comes_once_though_all_are_killed() {
+    let mut deployment = Deployment::of_nodes(1);
+    // More than all buffers between the terminal and the task hold.
+    let slow = "head -c 100000; sleep 3; head -c 900000; sleep 2; exec cat";
+    let reading = fed(&deployment, &["sh", "-c", slow], 500_000, Duration::ZERO);
+    wait_for_a_line(&deployment, "a1", 1);
+    deployment.kill_server();
+    deployment.start_server();
+    std::thread::sleep(Duration::from_millis(1500));
+    deployment.kill_agent("a1");
+    deployment.restart_agent("a1");
+    std::thread::sleep(Duration::from_millis(1500));
+    deployment.kill_agent("a1");
+    deployment.kill_server();
+    deployment.start_server();
+    deployment.restart_agent("a1");
+    check_all_came(reading);
 }

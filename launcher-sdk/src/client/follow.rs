@@ -1,5 +1,7 @@
 //! Follows a job's output and state, and sends its input; reconnects when the link breaks.
 
+mod input;
+
 use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,11 +9,12 @@ use std::time::Duration;
 
 use rms_api::answer::JobChange;
 use rms_model::{JobId, Run};
-use rms_wire::{Backoff, ClientRequest, Followed, Input, LinkError, Receiver, Sender};
-use tokio::sync::{Mutex, mpsc, watch};
+use rms_wire::{Backoff, ClientRequest, Followed, Input, LinkError, Receiver};
+use tokio::sync::{mpsc, watch};
 
 pub use rms_wire::{Missing, Offset, Stream};
 
+use self::input::{Inputs, Protocol};
 use super::Client;
 use crate::error::CallError;
 
@@ -55,7 +58,7 @@ impl Follow {
     pub(crate) fn start(client: Client, job: JobId, input: bool) -> Follow {
         let (event_sender, events) = mpsc::channel(64);
         let (input_sender, inputs) = mpsc::channel(4);
-        let inputs = Arc::new(Mutex::new(Inputs { queue: inputs, is_wanted: input, has_ended: false }));
+        let inputs = input.then(|| Arc::new(Inputs::new(inputs)));
         tokio::spawn(async move {
             let position = Position::new(job);
             let mut follower = Follower { client, position, inputs, events: event_sender };
@@ -81,8 +84,9 @@ impl Follow {
     }
 }
 
-/// Feeds the standard input of a followed job. Input is held here until the job has its nodes. If a link breaks later,
-/// input in flight may be lost, but never the end of the input.
+/// Feeds the standard input of a followed job, which one follower at a time does. Input is held here until the job has
+/// its nodes, and up to 1 MiB of it until the job's node has taken it: after a link broke, that is sent again. With a
+/// server or an agent that is older than this, input in flight may be lost then, but never its end.
 #[derive(Clone, Debug)]
 pub struct InputSender(mpsc::Sender<Input>);
 
@@ -97,15 +101,6 @@ impl InputSender {
         // A job that has ended has no input to close.
         let _ = self.0.send(Input::END).await;
     }
-}
-
-#[derive(Debug)]
-struct Inputs {
-    queue: mpsc::Receiver<Input>,
-    /// Whether the caller sends input.
-    is_wanted: bool,
-    /// The caller has ended the input, and a server was told so.
-    has_ended: bool,
 }
 
 /// How much of the job's output was received.
@@ -126,14 +121,15 @@ impl Position {
         Position { job, run: None, offsets: BTreeMap::new(), present: BTreeSet::new(), open: BTreeSet::new() }
     }
 
-    fn resume_request(&self, input: bool) -> rms_wire::Follow {
+    fn resume_request(&self, input_from: Option<u64>) -> rms_wire::Follow {
         let offset = |(&(task, stream), &(node_idx, offset)): (&(u32, Stream), &(u32, u64))| Offset {
             node_idx,
             task,
             stream,
             offset,
         };
-        rms_wire::Follow { job: self.job, run: self.run, from: self.offsets.iter().map(offset).collect(), input }
+        let from = self.offsets.iter().map(offset).collect();
+        rms_wire::Follow { job: self.job, run: self.run, from, input: input_from.is_some(), input_from }
     }
 
     /// Returns the part of a chunk that is new.
@@ -184,7 +180,8 @@ impl Position {
 struct Follower {
     client: Client,
     position: Position,
-    inputs: Arc<Mutex<Inputs>>,
+    /// Absent if the caller sends no input.
+    inputs: Option<Arc<Inputs>>,
     events: mpsc::Sender<Result<FollowEvent, CallError>>,
 }
 
@@ -203,24 +200,26 @@ impl Follower {
         let mut backoff = Backoff::default();
         loop {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
-            let input = self.inputs.lock().await.is_wanted;
+            let input_from = self.inputs.as_ref().map(|inputs| inputs.reopen(self.position.run));
             let Ok(mut channel) = link.open().await else { continue };
-            let call = ClientRequest::Follow(self.position.resume_request(input));
+            let call = ClientRequest::Follow(self.position.resume_request(input_from));
             if channel.send(&call).await.is_err() {
                 continue;
             }
             let (mut sender, receiver) = channel.split();
-            let (has_nodes, placed) = watch::channel(false);
-            let feeder = if input {
-                Some(tokio::spawn(feed(sender, Arc::clone(&self.inputs), placed)))
-            } else {
-                sender.finish();
-                None
+            let (agreed, protocol) = watch::channel(None);
+            let feeder = match &self.inputs {
+                // A task of its own: a job that does not read its input must not block its output.
+                Some(inputs) => Some(tokio::spawn(Arc::clone(inputs).feed(sender, protocol))),
+                None => {
+                    sender.finish();
+                    None
+                }
             };
-            let ended = self.receive(receiver, &has_nodes).await;
+            let ended = self.receive(receiver, &agreed).await;
             if let Some(feeder) = feeder {
                 feeder.abort();
-                // The task holds the lock of the inputs until it has ended.
+                // The task holds the queue of the inputs until it has ended.
                 let _ = feeder.await;
             }
             match ended? {
@@ -232,8 +231,13 @@ impl Follower {
         }
     }
 
-    async fn receive(&mut self, mut receiver: Receiver, has_nodes: &watch::Sender<bool>) -> Result<Ended, CallError> {
+    async fn receive(
+        &mut self,
+        mut receiver: Receiver,
+        agreed: &watch::Sender<Option<Protocol>>,
+    ) -> Result<Ended, CallError> {
         let mut received_any = false;
+        let mut repeats = false;
         loop {
             let received = tokio::select! {
                 received = receiver.recv::<Followed>() => received,
@@ -243,10 +247,19 @@ impl Follower {
                 Ok(Some(Followed::Chunk(chunk))) => self.position.take_new(chunk),
                 Ok(Some(Followed::Change(change))) => {
                     self.position.apply(&change);
-                    if !change.nodes.is_empty() {
-                        has_nodes.send_replace(true);
+                    // Until then input would only lie in the server's memory, and be lost with it.
+                    if !change.nodes.is_empty() && !repeats {
+                        agreed.send_replace(Some(Protocol::Once));
                     }
                     Some(FollowEvent::Change(change))
+                }
+                Ok(Some(Followed::Taken { run, n_bytes, again })) => {
+                    repeats = true;
+                    self.inputs.iter().for_each(|inputs| inputs.taken(run, n_bytes, again));
+                    if again {
+                        agreed.send_replace(Some(Protocol::Repeated));
+                    }
+                    None
                 }
                 Ok(Some(Followed::Missing(missing))) => {
                     self.position.close_node(&missing).then_some(FollowEvent::Missing(missing))
@@ -292,31 +305,6 @@ pub(crate) fn is_protocol_error(error: &LinkError) -> bool {
 /// the history now.
 pub(crate) fn is_transient(refused: &Refused) -> bool {
     matches!(refused.kind.as_str(), "too_slow" | "stopping" | "history_behind")
-}
-
-/// Sends input until it ends. Runs as its own task: a job that does not read its input must not block its output.
-///
-/// Sends nothing before the job has nodes: until then input would only lie in the server's memory, and be lost with it.
-async fn feed(mut sender: Sender, inputs: Arc<Mutex<Inputs>>, mut placed: watch::Receiver<bool>) {
-    if placed.wait_for(|has_nodes| *has_nodes).await.is_err() {
-        return;
-    }
-    let mut inputs = inputs.lock().await;
-    while !inputs.has_ended
-        && let Some(input) = inputs.queue.recv().await
-    {
-        inputs.has_ended = input.eof;
-        // Input in flight when the link breaks may have arrived or not. It must not arrive twice, so it is not
-        // repeated.
-        if !input.eof && sender.send(&input).await.is_err() {
-            return;
-        }
-    }
-    // The end of the input is idempotent: it is repeated over each link.
-    if inputs.has_ended && sender.send(&Input::END).await.is_err() {
-        return;
-    }
-    sender.finish();
 }
 
 /// How long a follower waits for an unreachable server: it may be restarted, upgraded or moved.
@@ -369,7 +357,7 @@ mod tests {
         assert_eq!(output(position.take_new(chunk(0, b"hello "))), None);
         assert_eq!(output(position.take_new(chunk(3, b"lo world"))), Some(b"world".to_vec()));
         assert_eq!(
-            position.resume_request(false).from,
+            position.resume_request(None).from,
             [Offset { node_idx: 0, task: 0, stream: Stream::Out, offset: 11 }]
         );
     }
@@ -379,9 +367,9 @@ mod tests {
         let mut position = Position::new(JobId(1));
         position.take_new(chunk(0, b"abc"));
         position.apply(&on(1, &["a1"]));
-        assert_eq!(position.resume_request(false).from.len(), 1);
+        assert_eq!(position.resume_request(None).from.len(), 1);
         position.apply(&on(2, &["a1"]));
-        assert!(position.resume_request(true).from.is_empty());
+        assert!(position.resume_request(Some(9)).from.is_empty());
         assert_eq!(output(position.take_new(chunk(0, b"abc"))), Some(b"abc".to_vec()));
     }
 }

@@ -110,7 +110,11 @@ impl Watcher {
                     Ok(Some(Followed::Refused(refused))) => return Err(CallError::Refused(refused)),
                     // Output was not requested.
                     Ok(Some(
-                        Followed::Chunk(_) | Followed::Missing(_) | Followed::Away { .. } | Followed::Whole { .. },
+                        Followed::Chunk(_)
+                        | Followed::Missing(_)
+                        | Followed::Away { .. }
+                        | Followed::Whole { .. }
+                        | Followed::Taken { .. },
                     )) => {}
                     Ok(Some(Followed::End)) => break true,
                     Err(error) if is_protocol_error(&error) => return Err(CallError::Interrupted(error)),

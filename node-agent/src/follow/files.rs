@@ -239,7 +239,7 @@ mod tests {
         launch.execution.stdio.stream = true;
         let order = Order { launch: Arc::new(launch), ..order([node("n1")]) };
         let (job, run) = (order.job, order.run);
-        let follow = FollowOrder { job, run, from: Vec::new(), is_over: false, submitted: None };
+        let follow = FollowOrder { job, run, from: Vec::new(), is_over: false, submitted: None, input_from: None };
         std::fs::write(dir.path().join("out.0"), vec![b'x'; n_bytes]).expect("written");
         let share = Share::new(order, dir.path().to_owned(), 0, WorkQueues::default());
         (SpoolFiles::new(&share, &follow), dir)

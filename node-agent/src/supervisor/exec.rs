@@ -15,7 +15,7 @@ use super::start::StartError;
 use super::streams::Input;
 use super::user::Account;
 use super::variables::{self, Variables};
-use crate::order::{Order, STREAMS_PER_EXEC, WINDOW, cost};
+use crate::order::{InputCount, Order, STREAMS_PER_EXEC, WINDOW, cost};
 use crate::sys::{End, SingleThreaded};
 
 /// A command that runs, or whose last output is being forwarded.
@@ -38,6 +38,8 @@ pub struct InputPipe {
     pipe: Option<File>,
     /// Input that the pipe has not taken, bounded by the sender's window.
     waiting: VecDeque<u8>,
+    /// How much there was, with what is waiting.
+    n_received: u64,
     is_complete: bool,
 }
 
@@ -174,7 +176,7 @@ impl Exec {
 
 impl InputPipe {
     pub fn new(pipe: OwnedFd) -> InputPipe {
-        InputPipe { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), is_complete: false }
+        InputPipe { pipe: Some(unblocked(pipe)), waiting: VecDeque::new(), n_received: 0, is_complete: false }
     }
 
     /// Queues more input; no bytes mean the end of input. Returns how many bytes were consumed.
@@ -183,8 +185,13 @@ impl InputPipe {
             self.is_complete = true;
         } else {
             self.waiting.extend(bytes);
+            self.n_received += bytes.len() as u64;
         }
         self.flush()
+    }
+
+    pub fn count(&self) -> InputCount {
+        InputCount { received: self.n_received, written: self.n_received - self.waiting.len() as u64 }
     }
 
     /// Returns the pipe if input is queued for it.

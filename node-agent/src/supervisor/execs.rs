@@ -46,7 +46,7 @@ impl Supervisor {
 
     pub(super) fn confirm(&mut self, stream: u64, n_bytes: u64) {
         if n_bytes > 0 {
-            self.send(&FromSupervisor::Taken { stream, n_bytes });
+            self.send(&FromSupervisor::Taken { stream, n_bytes, total: None });
         }
     }
 

@@ -293,6 +293,11 @@ impl Supervisor {
             let situation =
                 self.job.as_mut().map_or(FromSupervisor::Idle, |job| FromSupervisor::Job(job.take_report()));
             self.send(&situation);
+            if let Some(job) = &self.job {
+                // What was on its way to this process when the agent ended is sent again.
+                let total = Some(job.input.count());
+                self.send(&FromSupervisor::Taken { stream: TASK_INPUT, n_bytes: 0, total });
+            }
             let growth = self.job.as_ref().and_then(|job| job.pmi.as_ref()).and_then(PmiServer::unanswered);
             self.run_actions(growth.map(Action::RequestNodes).into_iter().collect());
         }

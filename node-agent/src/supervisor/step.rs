@@ -522,7 +522,7 @@ const LEAST_WINDOW: u64 = 4 << 10;
 
 fn taken(stream: u64, n_bytes: u64, frames: &mut Vec<StepFrame>) {
     if n_bytes > 0 {
-        frames.push(StepFrame::Message(FromSupervisor::Taken { stream, n_bytes }));
+        frames.push(StepFrame::Message(FromSupervisor::Taken { stream, n_bytes, total: None }));
     }
 }
 

@@ -375,7 +375,14 @@ impl Agent {
     pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
         let mut channel = self.link.open().await.expect("a channel");
         channel
-            .send(&FollowOrder { job: JobId(job), run: Run(1), from: Vec::new(), is_over: false, submitted: None })
+            .send(&FollowOrder {
+                job: JobId(job),
+                run: Run(1),
+                from: Vec::new(),
+                is_over: false,
+                submitted: None,
+                input_from: None,
+            })
             .await
             .expect("sent");
         let (mut sender, mut receiver) = channel.split();
@@ -400,6 +407,7 @@ impl Agent {
                     typing.await.expect("all was typed");
                     return written;
                 }
+                Spooled::Taken { .. } => {}
                 Spooled::Failed { reason } | Spooled::Missing { reason, .. } => panic!("{reason}"),
             }
         }

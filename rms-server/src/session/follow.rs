@@ -3,12 +3,13 @@
 use rms_api::Refused;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rms_api::Refusal;
 use rms_api::answer::JobChange;
 use rms_model::{Identity, JobId, Owner, Role, Run, Time};
 use rms_wire::link::{Receiver, Sender};
-use rms_wire::{Follow, Followed, Input, Offset};
+use rms_wire::{Follow, Followed, Input, InputAt, Offset};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -34,12 +35,13 @@ pub async fn serve(
     held: &Arc<Semaphore>,
     shared: &Arc<Shared>,
 ) -> Result<(), SessionError> {
+    let are_repeated = order.input_from.is_some();
     let last = match FollowSession::begin(who, order, held, shared).await {
         Err(refused) => Followed::Refused(refused),
         Ok((session, input)) => {
             // A task of its own, because a job that reads no input must not block its output.
             let (left, has_left) = oneshot::channel();
-            let reader = tokio::spawn(forward_input(receiver, input, left));
+            let reader = tokio::spawn(forward_input(receiver, are_repeated, input, left));
             let followed = session.run(&mut sender, has_left).await;
             reader.abort();
             match followed? {
@@ -54,12 +56,24 @@ pub async fn serve(
 }
 
 /// Passes input on; drops `left` when the client is gone.
-async fn forward_input(mut receiver: Receiver, input: mpsc::Sender<Input>, left: oneshot::Sender<()>) {
+async fn forward_input(
+    mut receiver: Receiver,
+    are_repeated: bool,
+    input: mpsc::Sender<InputAt>,
+    left: oneshot::Sender<()>,
+) {
     let mut left = left;
     loop {
-        match receiver.recv::<Input>().await {
+        let received = match are_repeated {
+            true => receiver.recv::<InputAt>().await,
+            false => {
+                let received = receiver.recv::<Input>().await;
+                received.map(|input| input.map(|Input { bytes, eof }| InputAt { offset: 0, bytes, eof }))
+            }
+        };
+        match received {
             Ok(Some(frame)) => {
-                let is_last = frame.eof;
+                let is_last = frame.eof && !are_repeated;
                 let _ = input.send(frame).await;
                 if is_last {
                     break;
@@ -87,6 +101,10 @@ struct FollowSession {
     _held_for_offsets: OwnedSemaphorePermit,
     /// Whether the client sends input, which goes to node 0.
     has_input: bool,
+    /// How much input `known` has taken, for a follower that repeats input.
+    input_from: Option<u64>,
+    /// How much input this run has taken.
+    input_taken: Option<Arc<AtomicU64>>,
     first: JobChange,
     changes: Option<mpsc::Receiver<JobChange>>,
     input: Arc<Mutex<Inputs>>,
@@ -114,7 +132,7 @@ impl FollowSession {
         order: Follow,
         held: &Arc<Semaphore>,
         shared: &Arc<Shared>,
-    ) -> Result<(FollowSession, mpsc::Sender<Input>), Refused> {
+    ) -> Result<(FollowSession, mpsc::Sender<InputAt>), Refused> {
         let held_for_offsets = reserve_memory(held, size_of_val(order.from.as_slice()))?;
         let (mut found, changes) = shared.inbox.watch(vec![order.job]).await.map_err(|error| watch_refused(&error))?;
         let (owner, submitted, first, changes) = match found.pop() {
@@ -136,9 +154,11 @@ impl FollowSession {
             held: Arc::clone(held),
             _held_for_offsets: held_for_offsets,
             has_input: order.input,
+            input_from: order.input_from,
+            input_taken: None,
             first,
             changes,
-            input: Arc::new(Mutex::new(Inputs::new(inputs))),
+            input: Arc::new(Mutex::new(Inputs::new(inputs, order.input_from.is_some()))),
             run: None,
             pulls: JoinSet::new(),
             nodes: BTreeMap::new(),
@@ -158,6 +178,11 @@ impl FollowSession {
     ) -> Result<Option<Followed>, SessionError> {
         let (pulled, mut arriving) = mpsc::channel(MAX_CHUNKS);
         let first = self.first.clone();
+        if let Some(n_bytes) = self.input_from {
+            sender
+                .send(&Followed::Taken { run: first.run, n_bytes: self.taken_by(first.run, n_bytes), again: false })
+                .await?;
+        }
         self.changed(sender, first, &pulled).await?;
         while !(*self.is_over.borrow() && self.open.is_empty()) {
             let next = tokio::select! {
@@ -169,6 +194,9 @@ impl FollowSession {
                 Next::Pulled(Some(PullEvent::Chunk(chunk, _held))) => sender.send(&Followed::Chunk(chunk)).await?,
                 Next::Pulled(Some(PullEvent::Away { node, at_most })) => {
                     sender.send(&Followed::Away { node, secs: at_most.as_secs() }).await?;
+                }
+                Next::Pulled(Some(PullEvent::Taken { run, n_bytes, again })) => {
+                    sender.send(&Followed::Taken { run, n_bytes, again }).await?;
                 }
                 Next::Pulled(Some(PullEvent::End { node_idx, missing })) => {
                     if let Some(missing) = missing {
@@ -215,6 +243,8 @@ impl FollowSession {
             self.present.clear();
             self.returned.clear();
             self.run = Some(change.run);
+            let taken = self.input_from.map(|n_bytes| self.taken_by(change.run, n_bytes));
+            self.input_taken = taken.map(|n_bytes| Arc::new(AtomicU64::new(n_bytes)));
         }
         let before = std::mem::replace(&mut self.present, change.nodes.iter().cloned().collect());
         for node in change.nodes.iter().filter(|node| !before.contains(*node)) {
@@ -226,6 +256,11 @@ impl FollowSession {
                 self.pull(change.run, node.clone(), node_idx, pulled);
             }
         }
+    }
+
+    /// Returns how much input a run has taken, if `n_bytes` is what the follower's run has.
+    fn taken_by(&self, run: Run, n_bytes: u64) -> u64 {
+        if self.known == Some(run) { n_bytes } else { 0 }
     }
 
     fn pull(&mut self, run: Run, node: String, node_idx: u32, pulled: &mpsc::Sender<PullEvent>) {
@@ -247,6 +282,7 @@ impl FollowSession {
             held: Arc::clone(&self.held),
             held_for_offsets: Vec::new(),
             input: (self.has_input && node_idx == 0).then(|| Arc::clone(&self.input)),
+            input_taken: self.input_taken.clone(),
             is_over: self.is_over.subscribe(),
         };
         self.open.insert(node_idx);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rms_api::call::Query;
@@ -9,7 +10,7 @@ use rms_api::{Answer, Call, Refused};
 use rms_model::{Identity, JobId, Run, Settings, Span, Time};
 use rms_wire::link::{Backoff, Budget, Held};
 use rms_wire::message::{MAX_CHUNK_BYTES, MAX_LINES};
-use rms_wire::{Chunk, FollowOrder, Input, Link, LinkError, Missing, Offset, Spooled, Stream};
+use rms_wire::{Chunk, FollowOrder, Input, InputAt, Kind, Link, LinkError, Missing, Offset, Sender, Spooled, Stream};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
@@ -35,15 +36,18 @@ pub struct Pull {
     pub held_for_offsets: Vec<OwnedSemaphorePermit>,
     /// The input, for node 0, whose task 0 gets it; it passes to the next run of the job.
     pub input: Option<Arc<Mutex<Inputs>>>,
+    /// How many bytes of input this run has taken; absent for a follower that does not repeat input.
+    pub input_taken: Option<Arc<AtomicU64>>,
     /// Becomes true when the job is over.
     pub is_over: watch::Receiver<bool>,
 }
 
-/// The follower's input. Its end is told to each agent that is asked from then on: it may be lost with an agent, or
-/// with the run that it ended.
+/// The follower's input. If the follower does not repeat it, its end is told to each agent that is asked from then on:
+/// it may be lost with an agent, or with the run that it ended.
 #[derive(Debug)]
 pub struct Inputs {
-    queue: mpsc::Receiver<Input>,
+    queue: mpsc::Receiver<InputAt>,
+    are_repeated: bool,
     has_ended: bool,
 }
 
@@ -57,6 +61,8 @@ pub enum PullEvent {
     Chunk(Chunk, Held),
     /// The job is over and the node's agent is away; the pull waits for it for `at_most`.
     Away { node: String, at_most: Duration },
+    /// Task 0 has been given so much input; with `again`, the follower is to send from there on.
+    Taken { run: Run, n_bytes: u64, again: bool },
     /// Nothing more will come from this node; `missing` is lost.
     End { node_idx: u32, missing: Option<Missing> },
 }
@@ -80,18 +86,56 @@ enum PullEnd {
 }
 
 impl Inputs {
-    pub fn new(queue: mpsc::Receiver<Input>) -> Inputs {
-        Inputs { queue, has_ended: false }
+    pub fn new(queue: mpsc::Receiver<InputAt>, are_repeated: bool) -> Inputs {
+        Inputs { queue, are_repeated, has_ended: false }
     }
 
-    /// Returns the next input, its end again and again; `None` if the follower has left. Cancel safe.
-    async fn next(&mut self) -> Option<Input> {
+    /// Returns the next input, and an end that is not repeated again and again; `None` if the follower has left.
+    /// Cancel safe.
+    async fn next(&mut self) -> Option<InputAt> {
         if self.has_ended {
-            return Some(Input::END);
+            return Some(InputAt { offset: 0, bytes: Vec::new(), eof: true });
         }
         let input = self.queue.recv().await?;
-        self.has_ended = input.eof;
+        self.has_ended = input.eof && !self.are_repeated;
         Some(input)
+    }
+
+    /// Sends all input to an agent, which takes each byte once.
+    async fn send_at_offsets(&mut self, sender: &mut Sender) {
+        while let Some(input) = self.next().await {
+            // If it fails, the reading half sees the end, too.
+            if sender.send(&input).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Sends all input to an agent in order, without offsets.
+    async fn send_in_order(&mut self, sender: &mut Sender) {
+        while let Some(InputAt { offset: _, bytes, eof }) = self.next().await {
+            if sender.send(&Input { bytes, eof }).await.is_err() || eof {
+                return;
+            }
+        }
+    }
+
+    /// Sends all input that is repeated to an agent that knows no offsets. What is on its way counts as taken, and may
+    /// be lost with the link.
+    async fn send_once(&mut self, sender: &mut Sender, run: Run, taken: &AtomicU64, events: &mpsc::Sender<PullEvent>) {
+        let mut n_bytes = taken.load(Ordering::Relaxed);
+        let mut again = true;
+        // The follower may have left, which the pull notices.
+        while events.send(PullEvent::Taken { run, n_bytes, again }).await.is_ok() {
+            again = false;
+            let Some(input) = self.next().await else { return };
+            let Some(InputAt { offset, bytes, eof }) = input.after(n_bytes) else { continue };
+            n_bytes = offset + bytes.len() as u64;
+            taken.store(n_bytes, Ordering::Relaxed);
+            if sender.send(&Input { bytes, eof }).await.is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -171,10 +215,21 @@ impl Pull {
         parsed.unwrap_or(Settings::default().node_lost_after)
     }
 
+    /// Returns a link on which the agent takes input at offsets, if the follower sends such input.
+    async fn counting_link(&self) -> Option<Link> {
+        self.input_taken.as_ref().filter(|_| self.input.is_some())?;
+        let counting = self.shared.registry.agent_serving(&self.node, Kind::InputAt);
+        tokio::time::timeout(ANNOUNCED_AFTER, counting).await.ok()
+    }
+
     async fn pull_once(&mut self, link: &Link) -> PullEnd {
+        let counting = self.counting_link().await;
+        let (link, counts_input) = (counting.as_ref().unwrap_or(link), counting.is_some());
+        let taken = self.input_taken.clone().filter(|_| self.input.is_some());
+        let input_from = taken.as_ref().filter(|_| counts_input).map(|taken| taken.load(Ordering::Relaxed));
         let is_over = *self.is_over.borrow();
         let (from, submitted) = (from(self.node_idx, &self.offsets), Some(self.submitted));
-        let order = FollowOrder { job: self.job, run: self.run, from, is_over, submitted };
+        let order = FollowOrder { job: self.job, run: self.run, from, is_over, submitted, input_from };
         let opened = async {
             let (mut sender, receiver) = link.open().await?.split();
             sender.send(&order).await?;
@@ -184,7 +239,8 @@ impl Pull {
             Ok(halves) => halves,
             Err(error) => return PullEnd::Lost(error),
         };
-        let input = self.input.clone();
+        let (input, run, events) = (self.input.clone(), self.run, self.pulled.clone());
+        let mut again = true;
         // A channel with input is kept, as input on its way would be lost with it.
         let patience = self.input.is_none().then_some(NO_ROOM_TIMEOUT);
         receiver.within(Budget { kib: Arc::clone(&self.held), most: u32::MAX, patience });
@@ -194,6 +250,14 @@ impl Pull {
                     Ok(Some((Spooled::Chunk(chunk), held))) => {
                         if let Some(ended) = self.take(chunk, held).await {
                             return ended;
+                        }
+                    }
+                    Ok(Some((Spooled::Taken { n_bytes }, _))) => {
+                        let Some(taken) = &self.input_taken else { continue };
+                        taken.store(n_bytes, Ordering::Relaxed);
+                        let told = PullEvent::Taken { run, n_bytes, again: std::mem::take(&mut again) };
+                        if self.pulled.send(told).await.is_err() {
+                            return PullEnd::Unwanted;
                         }
                     }
                     Ok(Some((Spooled::End, _))) => return PullEnd::Whole,
@@ -208,12 +272,10 @@ impl Pull {
         let writing = async {
             if let Some(input) = input {
                 let mut inputs = input.lock().await;
-                while let Some(input) = inputs.next().await {
-                    let is_last = input.eof;
-                    // If it fails, the reading half sees the end, too.
-                    if sender.send(&input).await.is_err() || is_last {
-                        break;
-                    }
+                match &taken {
+                    None => inputs.send_in_order(&mut sender).await,
+                    Some(_) if counts_input => inputs.send_at_offsets(&mut sender).await,
+                    Some(taken) => inputs.send_once(&mut sender, run, taken, &events).await,
                 }
             }
             std::future::pending::<()>().await;
@@ -266,6 +328,9 @@ const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// The same, if there is no memory because other streams of the same follower take it.
 const NO_ROOM_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long an agent that has just connected may take to announce what it serves.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(1);
 
 /// Memory for the offsets is reserved for this many streams at a time; each is an entry of a map.
 const STREAMS_PER_PART: usize = 512;

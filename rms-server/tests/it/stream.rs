@@ -3,7 +3,7 @@
 use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Run, Time, Usage};
 use rms_wire::link::Channel;
-use rms_wire::{Chunk, ClientRequest, FollowOrder, Followed, Input, Spooled, Stream};
+use rms_wire::{Chunk, ClientRequest, FollowOrder, Followed, Input, InputAt, Kind, Spooled, Stream, ToServer};
 
 use crate::deployment::{Client, FakeAgent, Server, report, tell};
 
@@ -19,7 +19,7 @@ fn chunk(offset: u64, text: &str) -> Spooled {
 
 async fn follow(client: &Client, job: JobId) -> Channel {
     let mut channel = client.link.open().await.expect("a channel");
-    let follow = rms_wire::Follow { job, run: None, from: Vec::new(), input: true };
+    let follow = rms_wire::Follow { job, run: None, from: Vec::new(), input: true, input_from: None };
     channel.send(&ClientRequest::Follow(follow)).await.expect("a link");
     channel
 }
@@ -117,6 +117,85 @@ fn the_end_of_the_input_is_repeated_for_an_agent_that_comes_back() {
         let agent = FakeAgent::connect(&credentials, server.address, vec![report(job, run, RUNNING)]).await;
         let (mut spool, _order) = ordered(&agent).await;
         assert!(spool.recv::<Input>().await.expect("a link").expect("input").eof);
+    });
+}
+
+/// Follows with input of which this run has taken `taken` bytes.
+async fn feed(client: &Client, job: JobId, known: Option<(Run, u64)>) -> Channel {
+    let mut channel = client.link.open().await.expect("a channel");
+    let (run, input_from) = known.map_or((None, 0), |(run, taken)| (Some(run), taken));
+    let follow = rms_wire::Follow { job, run, from: Vec::new(), input: true, input_from: Some(input_from) };
+    channel.send(&ClientRequest::Follow(follow)).await.expect("a link");
+    channel
+}
+
+fn input(offset: u64, text: &str) -> InputAt {
+    InputAt { offset, bytes: text.into(), eof: text.is_empty() }
+}
+
+#[test]
+fn a_follower_repeats_what_an_agent_that_comes_back_has_not_taken() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (mut agent, job, run) = start(&server, &ann).await;
+        let serves = ToServer::Serves { kinds: vec![Kind::InputAt.number()] };
+        agent.say(&serves).await;
+        let told = |n_bytes, again| Followed::Taken { run, n_bytes, again };
+        let mut followed = feed(&ann, job, None).await;
+        let first = followed.recv::<Followed>().await.expect("a link");
+        assert_eq!(first, Some(told(0, false)), "the server says at once that it takes offsets");
+        let (mut spool, order) = ordered(&agent).await;
+        assert_eq!(order.input_from, Some(0));
+        spool.send(&Spooled::Taken { n_bytes: 0 }).await.expect("a link");
+        assert_eq!(next_output(&mut followed).await, told(0, true));
+        for piece in [input(0, "hello "), input(6, "world"), input(11, "")] {
+            followed.send(&piece).await.expect("a link");
+            assert_eq!(spool.recv::<InputAt>().await.expect("a link"), Some(piece));
+        }
+        spool.send(&Spooled::Taken { n_bytes: 6 }).await.expect("a link");
+        assert_eq!(next_output(&mut followed).await, told(6, false));
+
+        agent.link.close("it was killed");
+        let credentials = server.agent_credentials("n1").await;
+        let mut agent = FakeAgent::connect(&credentials, server.address, vec![report(job, run, RUNNING)]).await;
+        agent.say(&serves).await;
+        let (mut spool, order) = ordered(&agent).await;
+        assert_eq!(order.input_from, Some(6));
+        spool.send(&Spooled::Taken { n_bytes: 8 }).await.expect("a link");
+        assert_eq!(next_output(&mut followed).await, told(8, true));
+        for piece in [input(8, "rld"), input(11, "")] {
+            followed.send(&piece).await.expect("a link");
+            assert_eq!(spool.recv::<InputAt>().await.expect("a link"), Some(piece));
+        }
+    });
+}
+
+#[test]
+fn input_that_is_repeated_goes_to_an_older_agent_once() {
+    tell(async {
+        let server = Server::start();
+        let ann = server.user("ann").await;
+        let (agent, job, run) = start(&server, &ann).await;
+        let told = |n_bytes, again| Followed::Taken { run, n_bytes, again };
+        let mut followed = feed(&ann, job, Some((run, 100))).await;
+        assert_eq!(next_output(&mut followed).await, told(100, false));
+        let (mut spool, order) = ordered(&agent).await;
+        assert_eq!(order.input_from, None);
+        assert_eq!(next_output(&mut followed).await, told(100, true));
+        for piece in [input(90, "0123456789abc"), input(104, "e"), input(101, "bcd"), input(104, "")] {
+            followed.send(&piece).await.expect("a link");
+        }
+        let mut taken = Vec::new();
+        loop {
+            let Input { bytes, eof } = spool.recv::<Input>().await.expect("a link").expect("input");
+            taken.extend(bytes);
+            if eof {
+                break;
+            }
+        }
+        assert_eq!(taken, b"abcd");
+        assert_eq!(next_output(&mut followed).await, told(103, false));
     });
 }
 

@@ -20,7 +20,7 @@ use rms_model::{
     JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, Profile, ResourceRequest, Run, Sizes,
     Slice, Span, Speedup, Time, Work,
 };
-use rms_wire::ClientRequest;
+use rms_wire::{ClientRequest, Follow, Followed, InputAt};
 
 use super::{domain, negotiating};
 
@@ -93,7 +93,17 @@ pub fn calls() -> Vec<ClientRequest> {
     let named = JobFilter { names, sort, limit: 20, ..JobFilter::default() };
     calls.push(ClientRequest::Call(Call::Query(Query::Details(named))));
     calls.push(ClientRequest::Call(update(Changes { min_cpus: Some(16), ..Changes::default() })));
+    let follow = Follow { job: JobId(5), run: Some(Run(2)), from: Vec::new(), input: true, input_from: Some(70_000) };
+    calls.push(ClientRequest::Follow(follow));
     calls
+}
+
+pub fn followed() -> [Followed; 2] {
+    [false, true].map(|again| Followed::Taken { run: Run(2), n_bytes: 70_000, again })
+}
+
+pub fn inputs() -> [InputAt; 2] {
+    [(b"yes\n".to_vec(), false), (Vec::new(), true)].map(|(bytes, eof)| InputAt { offset: 70_000, bytes, eof })
 }
 
 pub fn mask_orders() -> [MaskOrder; 2] {

@@ -177,7 +177,7 @@ fn of_clients() -> Vec<Sample> {
         offset: 200,
     };
     let offset = Offset { node_idx: 1, task: 2, stream: Stream::Err, offset: 4096 };
-    let follow = Follow { job: JobId(5), run: Some(Run(2)), from: vec![offset], input: true };
+    let follow = Follow { job: JobId(5), run: Some(Run(2)), from: vec![offset], input: true, input_from: None };
     calls.push(ClientRequest::History(history));
     calls.push(ClientRequest::Follow(follow));
     calls.push(ClientRequest::Watch(Watch { jobs: vec![JobId(5), JobId(6)] }));
@@ -223,7 +223,14 @@ fn of_streams() -> Vec<Sample> {
     let offset = |stream| Offset { node_idx: 1, task: 2, stream, offset: 1 << 33 };
     let from = vec![offset(Stream::Out), offset(Stream::Err)];
     let chunk = Chunk { node_idx: 1, task: 2, stream: Stream::Out, offset: 300, bytes: b"hello\n".to_vec() };
-    let follow = FollowOrder { job: JobId(5), run: Run(2), from: from.clone(), is_over: false, submitted: None };
+    let follow = FollowOrder {
+        job: JobId(5),
+        run: Run(2),
+        from: from.clone(),
+        is_over: false,
+        submitted: None,
+        input_from: None,
+    };
     let mut samples = plain([("follow_order", follow.clone())]);
     samples.extend(plain([
         ("spooled_chunk", Spooled::Chunk(chunk.clone())),
@@ -243,11 +250,14 @@ fn of_streams() -> Vec<Sample> {
         Followed::Whole { node: "a2".to_owned() },
         Followed::Missing(Missing { is_unknown: true, ..missing }),
     ];
-    samples.extend(plain_numbered("followed", followed));
+    samples.extend(plain_numbered("followed", followed.into_iter().chain(later::followed())));
     samples.extend(plain([("input", Input { bytes: b"yes\n".to_vec(), eof: true })]));
     let over = FollowOrder { is_over: true, ..follow };
     samples.extend(plain([("follow_order_over", over.clone())]));
-    samples.extend(plain([("follow_order_of", FollowOrder { submitted: Some(Time::from_secs(7)), ..over })]));
+    samples.extend(plain([("follow_order_of", FollowOrder { submitted: Some(Time::from_secs(7)), ..over.clone() })]));
+    samples.extend(plain([("follow_order_from", FollowOrder { input_from: Some(70_000), ..over })]));
+    samples.extend(plain([("spooled_taken", Spooled::Taken { n_bytes: 70_000 })]));
+    samples.extend(plain_numbered("input_at", later::inputs()));
     samples
 }
 
