@@ -36,7 +36,8 @@ enum Command {
         /// The agent's directory
         #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
         dir: PathBuf,
-        /// Name of the node, if the token has none [default: the machine's own name]
+        /// Name of the node, if the token has none [default: that of the
+        /// certificate in the directory, else the machine's own name]
         #[arg(long, value_name = "N")]
         name: Option<String>,
     },

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -194,6 +194,7 @@ async fn serve(config: Config, setup: Arc<Setup>, credentials: Credentials) -> a
         inventory: setup.announced.subscribe(),
         advertised,
         credentials_dir: credentials_dir(&config.dir),
+        warned_of: Mutex::default(),
         revoked,
         shares: shares.clone(),
         watches: Watches::default(),
@@ -311,8 +312,17 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
     // Checked before the token is used up.
     Spool::create(dir).with_context(|| format!("cannot use the directory {}", dir.display()))?;
     let credentials = credentials_dir(dir);
-    // Who has the node's certificate may join in its place while it is connected.
+    // Who has the node's certificate may join in its place while it is connected. An expired one has the name, too.
     let old = Credentials::load(&credentials).ok();
+    let old_name = old.as_ref().map(|old| old.identity().name.clone());
+    if let (Some(name), Some(old)) = (name, &old_name) {
+        ensure!(
+            name == old,
+            "{} has the certificate of node {old}, whose jobs would be lost under another name: join without --name, or choose another --dir",
+            dir.display()
+        );
+    }
+    let machine = old_name.as_deref().or(machine);
     let joiner = Joiner { is_agent: Some(true), name, machine, replaces: old.as_ref().map(Credentials::serial) };
     let (address, joined) = runtime.block_on(async {
         let address = rms_wire::link::resolve(token.address()).await?;
@@ -323,6 +333,12 @@ pub fn join(token: &TokenText, dir: &Path, name: Option<&str>) -> anyhow::Result
         identity.role == Role::Agent,
         "the token is for {identity}, not for an agent: ask for one with --role agent"
     );
+    if let Some(old) = old_name.filter(|old| *old != identity.name) {
+        let (name, dir) = (&identity.name, dir.display());
+        eprintln!(
+            "warning: {dir} was that of node {old}; the token makes it node {name}, which does not know the jobs of {old}"
+        );
+    }
     joined.credentials.save(&credentials)?;
     let file = dir.join(FILE);
     // A second join renews the credentials; the configuration stays.

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rms_api::desired::AgentHello;
@@ -37,6 +38,8 @@ pub struct Uplink {
     pub inventory: watch::Receiver<Inventory>,
     pub advertised: Advertised,
     pub credentials_dir: PathBuf,
+    /// The serial of a certificate of another node in that directory, of which the log has warned.
+    pub warned_of: Mutex<String>,
     pub revoked: Revoked,
     pub shares: Shares,
     pub watches: Watches,
@@ -130,7 +133,16 @@ impl Uplink {
     fn reload_credentials(&self) {
         let Ok(found) = Credentials::load(&self.credentials_dir) else { return };
         let own = self.endpoint.credentials();
-        let is_new = found.serial() != own.serial() && found.identity() == own.identity();
+        if found.identity() != own.identity() {
+            let mut warned_of = self.warned_of.lock().unwrap_or_else(PoisonError::into_inner);
+            if *warned_of != found.serial() {
+                found.serial().clone_into(&mut warned_of);
+                let (own, found) = (own.identity().to_string(), found.identity().to_string());
+                tracing::error!(own, found, dir = %self.credentials_dir.display(), "the certificate in the agent's directory is another node's and is not used: join again by the agent's own name, or restart the agent to be that node");
+            }
+            return;
+        }
+        let is_new = found.serial() != own.serial();
         if is_new && self.endpoint.rotate(&found).is_ok() {
             tracing::info!(serial = found.serial(), "loaded the credentials of a new join");
         }

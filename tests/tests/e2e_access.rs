@@ -1,10 +1,10 @@
 //! Who may do what: tokens that do not hold, certificates that are taken back, and other people's jobs.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rms_tests::harness::{Deployment, Output, wait_until};
+use rms_tests::harness::{Deployment, Output, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -239,4 +239,28 @@ fn keys_are_readable_by_their_owner_alone() {
         let is_guarded = mode & 0o077 == 0 || (is_hidden && dir_mode & 0o077 == 0);
         assert!(is_guarded, "{} has mode {mode:o}", path.display());
     }
+}
+
+#[test]
+fn long_a_node_that_joins_again_keeps_its_name() {
+    let mut deployment = Deployment::of_nodes(1);
+    let join = |token: &str, more: &[&str]| {
+        let mut join = Command::new(&binaries().agent);
+        join.arg("join").arg(token).arg("--dir").arg(deployment.agent_dir("a1")).args(more);
+        deployment.finish(join)
+    };
+    let any = token(&deployment, &["--role", "agent", "--cluster", "a"]);
+    let refused = join(&any, &["--name", "b9"]).fails(1);
+    assert!(refused.stderr.contains("the certificate of node a1"), "{refused:?}");
+    let again = join(&any, &[]).ok();
+    assert!(again.stdout.contains("joined as a1") && again.stderr.is_empty(), "{again:?}");
+
+    let other = join(&token(&deployment, &["--role", "agent", "--cluster", "a", "--name", "b9"]), &[]).ok();
+    assert!(other.stderr.contains("was that of node a1"), "{other:?}");
+    // An agent reads its credentials whenever it connects.
+    deployment.kill_server();
+    deployment.start_server();
+    wait_until("the agent to say so", SOON, || deployment.log_text("a1").contains("is another node's").then_some(()));
+    deployment.wait_for_nodes();
+    assert!(deployment.rms(&["nodes"]).ok().stdout.contains("a1"));
 }
