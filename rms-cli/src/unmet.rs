@@ -82,7 +82,10 @@ pub fn check(
     let is_task = matches!(work, Work::Tasks { .. });
     let is_allowed =
         |name: &str| allow_unset.iter().any(|allowed| allowed == name || allowed.eq_ignore_ascii_case("all"));
-    let found = if is_for_a_shell(&script.text) { shell::read(&script.text) } else { mentions(&script.text) };
+    let found = match language(&script.text) {
+        Language::Shell => shell::read(&script.text),
+        language @ (Language::Python | Language::Other) => mentions(&script.text, language),
+    };
     let mut handled: BTreeSet<&str> = BTreeSet::new();
     let mut told: BTreeSet<&str> = BTreeSet::new();
     let mut defined: BTreeSet<&str> = BTreeSet::new();
@@ -146,7 +149,7 @@ pub fn check(
             }
         }
     }
-    if refused.is_empty() { Ok(warnings) } else { Err(refusal(&script.file, &refused, job.speaks_slurm)) }
+    if refused.is_empty() { Ok(warnings) } else { Err(refusal(script, &refused, job.speaks_slurm)) }
 }
 
 /// Returns why a step with these words is impossible, whatever the words are that are known only at run time.
@@ -192,7 +195,8 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
 /// A placeholder for words that are known only at run time.
 const UNKNOWN: &str = "unknown";
 
-fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
+fn refusal(script: &Script, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
+    let (file, language) = (&script.file, language(&script.text));
     let mut names: Vec<&str> = unset.iter().map(|(_, name)| *name).collect();
     names.sort_unstable();
     names.dedup();
@@ -200,10 +204,8 @@ fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
         unset.iter().take(MOST_SHOWN).map(|(line, name)| format!("{file}:{line}: {name}")).collect();
     let more = unset.len().saturating_sub(MOST_SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let text = format!(
-        "the script uses variables that its job will not have, so they would be empty: {}{more}",
-        shown.join(", ")
-    );
+    let so = if language == Language::Shell { ", so they would be empty" } else { "" };
+    let text = format!("the script uses variables that its job will not have{so}: {}{more}", shown.join(", "));
     let would_have = names.iter().all(|name| SLURM_OF_AGENT.contains(name));
     let hint = if names.iter().all(|name| OF_TASKS.contains(name)) {
         "a script is no task and runs on the first node of $RMS_NODELIST: 'rms run' in it starts tasks, which have them"
@@ -213,7 +215,12 @@ fn refusal(file: &str, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
             .to_owned()
     } else {
         let (first, all) = (names[0], names.join(","));
-        format!("write ${{{first}:-DEFAULT}} or set it in the script, or accept that: --allow-unset {all}")
+        let provide = match language {
+            Language::Shell => format!("write ${{{first}:-DEFAULT}} or set it in the script"),
+            Language::Python => format!("write os.environ.get('{first}', DEFAULT)"),
+            Language::Other => format!("set {first} for the job, like --export=ALL,{first}=VALUE"),
+        };
+        format!("{provide}, or accept that: --allow-unset {all}")
     };
     Failure::usage(text).hint(hint)
 }
@@ -265,28 +272,79 @@ fn is_login(script: &str) -> bool {
     })
 }
 
-fn is_for_a_shell(script: &str) -> bool {
+/// The language of a script, by its first line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    Shell,
+    Python,
+    Other,
+}
+
+fn language(script: &str) -> Language {
     let first = script.lines().next().unwrap_or_default().trim_start_matches("#!");
     let mut words = first.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or_default());
     let program = words.find(|word| *word != "env" && !word.starts_with('-') && !word.contains('='));
-    program.is_some_and(|program| {
-        matches!(program, "sh" | "bash" | "dash" | "ksh" | "ksh93" | "mksh" | "zsh" | "ash" | "busybox")
-    })
+    match program {
+        Some("sh" | "bash" | "dash" | "ksh" | "ksh93" | "mksh" | "zsh" | "ash" | "busybox") => Language::Shell,
+        Some(program) if program.starts_with("python") || program.starts_with("pypy") => Language::Python,
+        Some(_) | None => Language::Other,
+    }
 }
 
-/// Returns names of variables in a script of another language, one per line. Whether the script handles empty ones is
-/// unknown.
-fn mentions(script: &str) -> Vec<Found> {
+/// Returns names of variables in a script of another language, in their order. In Python, uses that give a default or
+/// `None` are none; for the rest it is unknown whether the script handles missing ones.
+fn mentions(script: &str, language: Language) -> Vec<Found> {
     let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let mut found = Vec::new();
-    for (line, text) in (1..).zip(script.lines()) {
+    let mut line_start = 0;
+    for (line, text) in (1..).zip(script.split_inclusive('\n')) {
+        let start = line_start;
+        line_start += text.len();
         if text.trim_start().starts_with('#') {
             continue;
         }
-        let names = text.split(|c| !is_part(c)).filter(|name| is_foreign(name));
-        found.extend(names.map(|name| Found { line, what: What::Uses { name: name.to_owned(), is_quoted: true } }));
+        for name in text.split(|c| !is_part(c)).filter(|name| is_foreign(name)) {
+            let at = start + (name.as_ptr() as usize - text.as_ptr() as usize);
+            let (before, after) = (&script[..at], &script[at + name.len()..]);
+            let name = name.to_owned();
+            let what = match language {
+                Language::Python => python_use(before, name, after),
+                Language::Shell | Language::Other => Some(What::Uses { name, is_quoted: true }),
+            };
+            found.extend(what.map(|what| Found { line, what }));
+        }
     }
     found
+}
+
+/// Returns what Python code does with a variable that it names between `before` and `after`; `None` if it does no harm
+/// where the variable is missing.
+fn python_use(before: &str, name: String, after: &str) -> Option<What> {
+    let quotes = ['"', '\''];
+    let (Some(before), Some(after)) = (before.strip_suffix(quotes), after.strip_prefix(quotes)) else {
+        return Some(What::Uses { name, is_quoted: true });
+    };
+    let (before, after) = (before.trim_end(), after.trim_start());
+    let callee = before.strip_suffix('(').map_or("", str::trim_end);
+    let has_default = after.starts_with(',');
+    let gives_none = callee.ends_with(".get") || callee.ends_with("getenv");
+    let is_set = callee.ends_with(".setdefault") || {
+        let assigned = after.strip_prefix(']').map_or("", str::trim_start);
+        assigned.starts_with('=') && !assigned.starts_with("==")
+    };
+    let asked = after.strip_prefix("not ").map_or(after, str::trim_start);
+    let of = asked.strip_prefix("in ").and_then(|of| of.lines().next());
+    let is_asked = of.is_some_and(|of| of.contains("environ"));
+    if gives_none || (callee.ends_with(".pop") && has_default) {
+        return None;
+    }
+    Some(if is_set {
+        What::Sets { name }
+    } else if is_asked {
+        What::Provides { name }
+    } else {
+        What::Uses { name, is_quoted: true }
+    })
 }
 
 #[cfg(test)]
@@ -467,5 +525,36 @@ mod tests {
         let text = refused("#!/usr/bin/env python3\n# SLURM_X\nimport os\nos.environ['SLURM_TMPDIR']\n");
         assert!(text.contains("job.sh:4: SLURM_TMPDIR"), "{text}");
         assert_eq!(warnings("#!/usr/bin/python3\nos.environ['SLURM_JOB_ID']\n"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn python_scripts_provide_for_missing_variables_in_their_own_way() {
+        for fine in [
+            "print(os.environ.get(\"SLURM_ARRAY_TASK_ID\", 0))",
+            "x = os.getenv('SLURM_FOO', 'x')",
+            "x = os.environ.get(\n    'SLURM_FOO',\n    'x',\n)",
+            "if os.environ.get('SLURM_FOO'): pass",
+            "x = getenv('SLURM_FOO') or 'x'",
+            "if 'SLURM_FOO' in os.environ:\n    print(os.environ['SLURM_FOO'])",
+            "if \"SLURM_FOO\" not in environ:\n    sys.exit(1)\nprint(environ[\"SLURM_FOO\"])",
+            "os.environ['SLURM_FOO'] = '1'\nprint(os.environ['SLURM_FOO'])",
+            "os.environ.setdefault('SLURM_FOO', '1')\nprint(os.environ['SLURM_FOO'])",
+            "os.environ.pop('SLURM_FOO', None)",
+        ] {
+            assert_eq!(warnings(&format!("#!/usr/bin/env python3\nimport os\n{fine}\n")), [] as [&str; 0], "{fine}");
+        }
+        for risky in [
+            "print(os.environ['SLURM_FOO'])",
+            "os.system('rm -rf /scratch/$SLURM_FOO')",
+            "x = os.environ.get('SLURM_FOO')\nprint(os.environ['SLURM_FOO'])",
+            "if os.environ['SLURM_FOO'] == '1': pass",
+            "os.environ.pop('SLURM_FOO')",
+        ] {
+            let text = refused(&format!("#!/usr/bin/python3.11\nimport os\n{risky}\n"));
+            assert!(text.contains("SLURM_FOO") && !text.contains("empty"), "{text}");
+            assert!(text.contains("write os.environ.get('SLURM_FOO', DEFAULT), or accept that"), "{text}");
+        }
+        let text = refused("#!/usr/bin/perl\nprint $ENV{SLURM_FOO};\n");
+        assert!(text.contains("--export=ALL,SLURM_FOO=VALUE") && !text.contains("${"), "{text}");
     }
 }
