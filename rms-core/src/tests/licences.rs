@@ -123,8 +123,11 @@ fn licences_that_nobody_has_are_refused_with_what_there_is() {
     });
     assert!(said.contains("not among those of the job (-M)"), "{said}");
     let who = Identity::new(Role::Admin, "root").expect("a plain name");
-    let set = Call::Set { key: "licences".to_owned(), value: "matlab:many".to_owned() };
-    assert!(matches!(world.ask_as(who, set), Err(Refusal::Setting(_))));
+    let set = |value: &str| Call::Set { key: "licences".to_owned(), value: value.to_owned() };
+    assert!(matches!(world.ask_as(who.clone(), set("matlab:many")), Err(Refusal::Setting(_))));
+    // It would be a licence of that name.
+    let general = world.ask_as(who, set("default")).expect_err("only a cluster's own value is taken back");
+    assert!(general.to_string().contains("KEY@NAME"), "{general}");
 }
 
 /// Licences that an admin removes stay in use until their job ends; then the new number counts.
