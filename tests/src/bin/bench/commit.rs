@@ -9,8 +9,8 @@ use rms_core::{Config, Event, Fact, Journal, Rms};
 use rms_model::{Generation, Span, Time, Usage};
 use rms_server::journal::{FactLog, SnapshotPolicy};
 
-use crate::pass::{connected, submitted};
 use crate::table::{Table, Target};
+use crate::world::{connected, inventory, submission, submitted};
 use crate::{ceiling, process};
 
 const N_JOBS: usize = 5_000;
@@ -50,12 +50,12 @@ fn facts_of_jobs() -> Result<Vec<Vec<Fact>>> {
     let mut rms = Rms::new(Config::default());
     let mut now = Time::from_secs(1_000_000);
     let mut world = Collected::default();
-    world.take(rms.handle(now, connected(0)));
+    world.take(rms.handle(now, connected(0, inventory(8))));
     world.0.clear();
     (0..N_JOBS)
         .map(|_| {
             now += Span::from_millis(1);
-            world.take(rms.handle(now, submitted(1, Span::from_mins(1))?));
+            world.take(rms.handle(now, submitted(submission(1, Span::from_mins(1)))?));
             world.take(rms.handle(now, Event::Tick));
             let (id, job) = rms.state().jobs().iter().next().context("the job is in the system")?;
             let (job, run) = (*id, job.run);

@@ -7,19 +7,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rms_api::filter::JobFilter;
 use rms_api::{Answer, Call, Query};
-use rms_core::Event;
 use rms_model::{JobId, Policy, Settings, Span};
 
 use crate::cluster::Cluster;
-use crate::pass::{World, millis_since, submission, submitted_as};
 use crate::resize::born;
 use crate::server::Client;
 use crate::table::{Table, quantile};
+use crate::world::{World, inventory, submission};
 
 const N_CANDIDATES: u32 = 1000;
 const N_PASSES: usize = 15;
@@ -51,14 +50,12 @@ pub fn table() -> Result<Table> {
 fn searches(max_mates: u32) -> Result<Vec<f64>> {
     let mut settings = Settings { policy: Policy::Slowdown, ..Settings::default() };
     settings.sharing.max_mates = max_mates;
-    let mut world = World::of(settings, N_CANDIDATES);
+    let mut world = World::of(settings, N_CANDIDATES, &inventory(8));
     let shares = |world: &mut World, n_nodes: u32, wall: Span| -> Result<f64> {
         let mut submission = submission(n_nodes, wall);
         submission.resources.share = true;
-        world.handle(submitted_as(submission)?);
-        let begun = Instant::now();
-        world.handle(Event::Tick);
-        Ok(millis_since(begun))
+        world.submit(submission)?;
+        Ok(world.pass())
     };
     for number in 0..N_CANDIDATES {
         shares(&mut world, 1, Span::from_mins(600 + i64::from(number)))?;

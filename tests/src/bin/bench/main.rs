@@ -27,6 +27,7 @@ mod teams;
 mod views;
 mod watch;
 mod wide;
+mod world;
 
 use std::process::ExitCode;
 

@@ -1,18 +1,17 @@
 //! Times what it takes to tell launchers their views when one job ends, in this process.
 
-use std::convert::Infallible;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag};
-use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
+use rms_core::{Effect, Event, Ticket};
 use rms_model::settings::Depth;
-use rms_model::{Allocation, ClusterId, Identity, Inventory, JobId, Request, Role, Settings, Slice, Span, Time};
+use rms_model::{Allocation, ClusterId, Identity, JobId, Request, Role, Settings, Slice, Span};
 
-use super::pass::connected_with;
 use crate::table::{Table, Target, quantile};
+use crate::world::{World, inventory};
 
 const N_NODES: u32 = 128;
 const N_PASSES: usize = 15;
@@ -33,8 +32,8 @@ pub fn table() -> Result<Table> {
                 ("cores", "each waiting launcher sees other profiles of whole nodes and of two slices")
             }
         };
-        let mut world = World::full(10_000 - n_waiting, n_waiting, allocation)?;
-        let mut ends: Vec<End> = (0..N_PASSES).map(|_| world.end_a_job()).collect::<Result<_>>()?;
+        let mut launchers = Launchers::full(10_000 - n_waiting, n_waiting, allocation)?;
+        let mut ends: Vec<End> = (0..N_PASSES).map(|_| launchers.end_a_job()).collect::<Result<_>>()?;
         let mut times: Vec<f64> = ends.iter().map(|end| end.millis).collect();
         for (word, share) in [("median", 0.5), ("slowest", 1.0)] {
             let what = format!("by {by}, {n_waiting} of them waiting, {word} of {N_PASSES} passes");
@@ -44,16 +43,16 @@ pub fn table() -> Result<Table> {
         let median = &ends[ends.len() / 2];
         table.note(format!("by {by}, {n_waiting} waiting: launchers told"), median.n_notices as f64, "");
         table.note(format!("by {by}, {n_waiting} waiting: sent, as 001 counts"), median.bytes as f64 / 1e6, "MB");
-        let idle = world.idle_pass();
+        let idle = launchers.idle_pass();
         table.note(format!("by {by}, {n_waiting} waiting: a pass that finds nothing new"), idle, "ms");
     }
     Ok(table)
 }
 
-struct World {
-    rms: Rms,
+/// A system whose nodes are all taken by applications with launchers, and the launchers that wait.
+struct Launchers {
+    world: World,
     allocation: Allocation,
-    now: Time,
     running: Vec<JobId>,
 }
 
@@ -67,47 +66,33 @@ fn cores(cores: u32) -> Slice {
     Slice { cores, ..Slice::default() }
 }
 
-/// The pass is timed, not the disk.
-struct Forgetful;
-
-impl Journal for Forgetful {
-    type Error = Infallible;
-
-    fn append(&mut self, _facts: &[Fact]) -> Result<(), Infallible> {
-        Ok(())
-    }
-}
-
-impl World {
+impl Launchers {
     /// All nodes are taken, one by each running application; the waiting ones want up to 64 of them. Where nodes are shared,
     /// those that run have three quarters of each, and those that wait want a half.
-    fn full(n_silent: usize, n_waiting: usize, allocation: Allocation) -> Result<World> {
+    fn full(n_silent: usize, n_waiting: usize, allocation: Allocation) -> Result<Launchers> {
         let settings = Settings { queue_depth: Depth::All, allocation, ..Settings::default() };
-        let rms = Rms::new(Config { settings, ..Config::default() });
-        let mut world = World { rms, allocation, now: Time::from_secs(1_000_000), running: Vec::new() };
-        for node_idx in 0..N_NODES {
-            world.handle(connected_with(node_idx, Inventory { cores: 64, cpus: 64, ..Inventory::default() }));
-        }
-        world.handle(Event::Tick);
+        let mut world = World::of(settings, N_NODES, &inventory(64));
+        world.pass();
+        let mut launchers = Launchers { world, allocation, running: Vec::new() };
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
         for _ in 0..N_NODES {
-            let job = world.subscribe()?;
-            world.request(job, 1, Span::from_mins(random.random_range(10..1440)), 48);
-            world.running.push(job);
+            let job = launchers.subscribe()?;
+            launchers.request(job, 1, Span::from_mins(random.random_range(10..1440)), 48);
+            launchers.running.push(job);
         }
-        world.handle(Event::Tick);
-        for job in world.running.clone() {
-            world.call(LauncherCall::Accept { job, tag: Tag(1) });
+        launchers.world.pass();
+        for job in launchers.running.clone() {
+            launchers.call(LauncherCall::Accept { job, tag: Tag(1) });
         }
         for _ in 0..n_waiting {
-            let job = world.subscribe()?;
-            world.request(job, random.random_range(2..=64), Span::from_mins(random.random_range(10..1440)), 32);
+            let job = launchers.subscribe()?;
+            launchers.request(job, random.random_range(2..=64), Span::from_mins(random.random_range(10..1440)), 32);
         }
         for _ in 0..n_silent {
-            world.subscribe()?;
+            launchers.subscribe()?;
         }
-        world.handle(Event::Tick);
-        Ok(world)
+        launchers.world.pass();
+        Ok(launchers)
     }
 
     fn subscribe(&mut self) -> Result<JobId> {
@@ -137,16 +122,16 @@ impl World {
 
     fn call(&mut self, call: LauncherCall) -> Vec<Effect> {
         let who = Identity { role: Role::User, name: "bench".to_owned() };
-        self.handle(Event::LauncherCalled { ticket: Ticket(0), who, call })
+        self.world.handle(Event::LauncherCalled { ticket: Ticket(0), who, call })
     }
 
     /// The oldest application is done; the milliseconds of the pass that follows, and what it tells.
     fn end_a_job(&mut self) -> Result<End> {
-        self.now += Span::from_secs(1);
+        self.world.now += Span::from_secs(1);
         let job = self.running.pop().context("no job runs")?;
         self.call(LauncherCall::Finish { job, tag: Tag(1), code: 0 });
         let begun = Instant::now();
-        let effects = self.handle(Event::Tick);
+        let effects = self.world.handle(Event::Tick);
         let millis = begun.elapsed().as_secs_f64() * 1000.0;
         let mut end = End { millis, n_notices: 0, bytes: 0 };
         for effect in effects {
@@ -161,19 +146,10 @@ impl World {
 
     /// A pass after a change that no launcher sees.
     fn idle_pass(&mut self) -> f64 {
-        self.now += Span::from_secs(1);
+        self.world.now += Span::from_secs(1);
         let call = rms_api::Call::Set { key: "kill_grace".to_owned(), value: "11s".to_owned() };
         let who = Identity { role: Role::Admin, name: "bench".to_owned() };
-        self.handle(Event::Called { ticket: Ticket(0), who, call });
-        let begun = Instant::now();
-        self.handle(Event::Tick);
-        begun.elapsed().as_secs_f64() * 1000.0
-    }
-
-    fn handle(&mut self, event: Event) -> Vec<Effect> {
-        match self.rms.handle(self.now, event).commit(&mut Forgetful) {
-            Ok(effects) => effects,
-            Err(uncommitted) => match uncommitted.error {},
-        }
+        self.world.handle(Event::Called { ticket: Ticket(0), who, call });
+        self.world.pass()
     }
 }
