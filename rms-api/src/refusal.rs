@@ -66,7 +66,7 @@ pub enum Refusal {
     )]
     NotInGrant { tasks: u32, cpus_per_task: u32, cpus: u32 },
     #[error(
-        "--min-cpus-per-node {wanted} leaves nothing to share: the largest node has {largest} CPUs; keep fewer, or leave --share out"
+        "keeping {wanted} CPUs on each node (--min-cpus-per-node, or the setting min_cpus_per_node) leaves nothing to share: the largest node has {largest} CPUs; keep fewer, or leave --share out"
     )]
     NodeTooSmall { wanted: u32, largest: u32 },
     #[error(

@@ -597,42 +597,49 @@ fn min_cpus_per_node(state: &State, submission: &Submission) -> Result<u32, Refu
 /// Checks that some node has each device.
 fn check_devices(state: &State, submission: &Submission) -> Result<(), Refusal> {
     let Submission { constraint, resources, .. } = submission;
-    let kinds = || state.clusters().keys().flat_map(|cluster| state.kinds(*cluster)).map(|(kind, _)| kind);
-    for (name, _) in
-        [&constraint.devices, &resources.devices, &resources.devices_in_all].into_iter().flat_map(Devices::iter)
-    {
-        let exists = kinds().any(|kind| kind.devices.iter().any(|(has, _)| Devices::serves(has, name)));
-        if !exists {
-            return Err(Refusal::NoSuchDevice { name: shorten(name), known: known_devices(kinds()) });
-        }
-    }
-    Ok(())
+    let mut asked =
+        [&constraint.devices, &resources.devices, &resources.devices_in_all].into_iter().flat_map(Devices::iter);
+    asked.try_for_each(|(name, _)| check_device(state, name))
 }
 
-/// Checks that some cluster has as many licences of each name.
+/// Checks that some node has a device.
+///
+/// # Errors
+/// No node has it, and which devices there are.
+pub(crate) fn check_device(state: &State, name: &str) -> Result<(), Refusal> {
+    let kinds = || state.clusters().keys().flat_map(|cluster| state.kinds(*cluster)).map(|(kind, _)| kind);
+    let exists = kinds().any(|kind| kind.devices.iter().any(|(has, _)| Devices::serves(has, name)));
+    let refused = || Refusal::NoSuchDevice { name: shorten(name), known: known_devices(kinds()) };
+    exists.then_some(()).ok_or_else(refused)
+}
+
+/// Checks that some of these clusters has as many licences of each name.
 fn check_licences(state: &State, submission: &Submission, clusters: &[ClusterId]) -> Result<(), Refusal> {
+    let mut asked = submission.resources.licences.iter();
+    asked.try_for_each(|(name, wanted)| check_licence(state, clusters, (name, wanted)))
+}
+
+/// Checks that some of these clusters has as many licences of a name.
+///
+/// # Errors
+/// None has so many, and how many or which licences there are.
+pub(crate) fn check_licence(state: &State, clusters: &[ClusterId], (name, wanted): (&str, u32)) -> Result<(), Refusal> {
     let all = || clusters.iter().map(|cluster| &state.clusters()[cluster]);
-    let total = |cluster: &str, name| state.settings().licences_of(cluster).count(name);
-    for (name, wanted) in submission.resources.licences.iter() {
-        let most = all().map(|cluster| (total(cluster, name), cluster)).max_by_key(|(total, _)| *total);
-        match most {
-            Some((total, _)) if total >= wanted => {}
-            Some((total, cluster)) if total > 0 => {
-                let (name, cluster) = (name.to_owned(), cluster.clone());
-                return Err(Refusal::TooManyLicences { name, wanted, total, cluster });
-            }
-            Some(_) | None => {
-                let known: BTreeSet<&str> = all()
-                    .flat_map(|cluster| state.settings().licences_of(cluster).iter())
-                    .map(|(name, _)| name)
-                    .collect();
-                let known = known.into_iter().collect::<Vec<_>>().join(", ");
-                let known = if known.is_empty() { "none".to_owned() } else { known };
-                return Err(Refusal::NoSuchLicence { name: shorten(name), known });
-            }
+    let total = |cluster: &str| state.settings().licences_of(cluster).count(name);
+    match all().map(|cluster| (total(cluster), cluster)).max_by_key(|(total, _)| *total) {
+        Some((total, _)) if total >= wanted && total > 0 => Ok(()),
+        Some((total, cluster)) if total > 0 => {
+            let (name, cluster) = (name.to_owned(), cluster.clone());
+            Err(Refusal::TooManyLicences { name, wanted, total, cluster })
+        }
+        Some(_) | None => {
+            let licences = all().flat_map(|cluster| state.settings().licences_of(cluster).iter());
+            let known: BTreeSet<&str> = licences.map(|(name, _)| name).collect();
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "none".to_owned() } else { known };
+            Err(Refusal::NoSuchLicence { name: shorten(name), known })
         }
     }
-    Ok(())
 }
 
 /// Lists each device name with the largest count on one node.

@@ -412,7 +412,5 @@ fn what_cannot_be_shared_is_refused() {
         deployment.rms(&[&["submit", "-N", "1"], arguments, &[&script]].concat()).fails(code).stderr
     };
     assert!(refused(&["--share", "--exclusive"], 2).contains("cannot be used with"));
-    assert!(
-        refused(&["--share", "--min-cpus-per-node", "3"], 1).contains("--min-cpus-per-node 3 leaves nothing to share")
-    );
+    assert!(refused(&["--share", "--min-cpus-per-node", "3"], 1).contains("keeping 3 CPUs on each node"));
 }

@@ -13,6 +13,7 @@ use rms_api::refusal::Refusal;
 use rms_model::{ClusterId, Identity, JobId, NodeId, Role, Run, Span, Time, hostlist};
 
 use super::Negotiations;
+use crate::admit;
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::rights::{self, admins_only, wrong_state};
@@ -193,7 +194,21 @@ impl Negotiations<'_> {
             return Err(self.more_than_held(job, &item));
         }
         let parties = Parties { job, run: self.context.state().jobs()[&job].run, initiator: Side::Application };
-        Ok((id, Template::of_one(parties, ask.direction, item)?))
+        let template = Template::of_one(parties, ask.direction, item)?;
+        if ask.direction == Direction::Grow {
+            template.items().iter().try_for_each(|item| self.check_name(&item.resource))?;
+        }
+        Ok((id, template))
+    }
+
+    /// Checks that what is asked for exists: a device on some node, a licence of the cluster.
+    fn check_name(&self, resource: &Resource) -> Result<(), Refusal> {
+        let state = self.context.state();
+        match resource {
+            Resource::Devices(_, name) => admit::check_device(state, name),
+            Resource::Licences(cluster, name) => admit::check_licence(state, &[*cluster], (name, 0)),
+            Resource::Nodes(_) | Resource::Cores(_) | Resource::Memory(_) | Resource::Time => Ok(()),
+        }
     }
 
     /// Returns the refusal of an item that gives back more than is held, with the node that has the least.
@@ -223,7 +238,7 @@ impl Negotiations<'_> {
     /// Returns the cluster that a request names, or that of the nodes that it names, or the job's first one.
     fn cluster_of_ask(&self, job: JobId, name: Option<&str>, nodes: &BTreeSet<NodeId>) -> Result<ClusterId, Refusal> {
         let asked = match (name, nodes.first()) {
-            (Some(name), _) => crate::admit::cluster(self.context.state(), name)?,
+            (Some(name), _) => admit::cluster(self.context.state(), name)?,
             (None, Some(node)) => self.context.state().nodes()[node].cluster,
             (None, None) => self.first_cluster(job).ok_or(Refusal::NotRunning(job))?,
         };

@@ -357,6 +357,18 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let badly_named = Asked::Licences { cluster: None, name: "a b".to_owned() };
     let ticket = scene.ask(job, Ask { what: badly_named, ..nodes(Direction::Grow, 1, 1) });
     assert!(scene.refusal(ticket).is_some_and(|refusal| refusal.to_string().contains("named like gpu:a100")));
+    // What does not exist is not merely missing now.
+    for (what, known) in [
+        (
+            Asked::Devices { cluster: None, name: "gpu:h100".to_owned() },
+            "no node has a device 'gpu:h100'; known devices: gpu:a100:4",
+        ),
+        (Asked::Licences { cluster: None, name: "ansys".to_owned() }, "'ansys'"),
+    ] {
+        let ticket = scene.ask(job, Ask { what, wait: hour(), ..nodes(Direction::Grow, 1, 1) });
+        let said = scene.refusal(ticket).map(|refusal| refusal.to_string()).unwrap_or_default();
+        assert!(said.contains(known), "{said}");
+    }
     // Waiting is useless for a request for more than exists.
     for (what, quantity) in [(memory(), 201), (gpus(), 4), (matlab(), 5)] {
         let ticket = scene.ask(job, Ask { what, wait: hour(), ..nodes(Direction::Grow, quantity, quantity) });
