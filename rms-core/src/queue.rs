@@ -94,23 +94,20 @@ impl Queue<'_> {
             let reason = Some(Reason::BeyondDepth { depth, position: n_before + 1 });
             return cannot_be_planned(reason);
         }
-        let plan::WouldStart { chosen: placed, alone } = plan::plan_with(self.jobs.state(), now, spec);
+        let plan::WouldStart { chosen: placed, alone, n_before } = plan::plan_with(self.jobs.state(), now, spec);
         let plan = self.jobs.context.estimates(now);
         let reason = match &placed {
             Placed::Now { .. } => None,
             Placed::Later { .. } | Placed::Never { .. } => {
-                let waiting = plan::Waiting { spec, placed_idx: plan.placements.len() };
+                let waiting = plan::Waiting { spec, placed_idx: n_before.min(plan.placements.len()) };
                 plan::outcome_reason(self.jobs.state(), &plan, waiting, &placed, now)
             }
         };
-        // Until its begin the job is not in the queue.
-        let begin = spec.begin.unwrap_or(now);
-        let after_begin = |at: Option<Time>| at.map(|at| at.max(begin));
         let at = placed.estimate(now);
-        let reason = if at.is_some_and(|at| at < begin) { Some(Reason::NotBefore { at: begin }) } else { reason };
-        let sizes = alone.into_iter().map(|(request, at)| (request, after_begin(at))).collect();
+        let begin = spec.begin.filter(|begin| at == Some(*begin));
+        let reason = begin.map_or(reason, |at| Some(Reason::NotBefore { at }));
         let request = placed.request().unwrap_or(&spec.options[0]).clone();
-        Answer::WouldStart { request, at: after_begin(at), reason, sizes, now: Some(now) }
+        Answer::WouldStart { request, at, reason, sizes: alone, now: Some(now) }
     }
 
     /// Calls `act` for each selected job that the caller may touch.

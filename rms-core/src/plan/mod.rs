@@ -247,9 +247,11 @@ pub(crate) struct WouldStart {
     pub chosen: Placed,
     /// For each of its sizes, if there are several: when it would start if it were the only one, if ever.
     pub alone: Vec<(Request, Option<Time>)>,
+    /// How many jobs of the queue are before it.
+    pub n_before: usize,
 }
 
-/// Plans as [`plan`] does, with one more application at the end of the queue that was not submitted.
+/// Plans as [`plan`] does, with one more application that was not submitted: behind those of at least its priority.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> WouldStart {
     policy::run_with(state, now, applicant)
 }

@@ -88,24 +88,85 @@ pub(super) fn run(
 
 /// See [`super::plan_with`].
 pub(super) fn run_with(state: &State, now: Time, spec: &JobSpec) -> WouldStart {
+    // Until its begin an application is not in the queue: it finds what all others leave.
+    let begin = spec.begin.filter(|begin| *begin > now);
+    let is_before = |(job, _): &(JobId, &Demand)| begin.is_some() || state.jobs()[job].spec.priority >= spec.priority;
+    let n_before = considered(state).take_while(is_before).count();
     let mut walk = Walk::new(state, now, n_free(state), &|_| false);
     walk.pass.count_whole_nodes();
     walk.pass.track_all();
-    walk.queue(considered(state), Scope::Estimates);
-    let (mut pass, from) = (walk.pass, walk.earliest);
+    let mut starts = None;
+    match state.settings().policy {
+        // Applications behind it do not affect it.
+        Policy::Views | Policy::Fcfs | Policy::Slowdown => {
+            walk.queue(considered(state).take(n_before), Scope::Estimates);
+        }
+        // Those behind it keep what they were promised.
+        Policy::Conservative => walk.queue(considered(state), Scope::Estimates),
+        Policy::Easy => {
+            let mut round = EasyRound::default();
+            walk.start_easily(considered(state).take(n_before), Scope::Estimates, &mut round);
+            if round.head_waits {
+                starts = begin.is_none().then(|| walk.pass.clone());
+                let n_waiting = round.waiting.len();
+                walk.start_easily(considered(state).skip(n_before), Scope::Estimates, &mut round);
+                round.waiting.truncate(n_waiting);
+                walk.estimate_waiting(round.waiting);
+            }
+        }
+    }
+    let from = begin.unwrap_or(now).max(walk.earliest);
+    let mut left = Left { now, pass: walk.pass, from, starts };
     let options = spec.options.iter().filter(|_| spec.options.len() > 1);
     let alone = options.map(|option| {
         let only = JobSpec { options: vec![option.clone()], ..spec.clone() };
-        let start = match pass.find(&only, from) {
-            Err(_) => None,
-            Ok(found) if found.start > now => Some(found.start),
-            // The nodes that are counted as free now may still be kept for others, which taking them finds out.
-            Ok(found) => pass.clone().settle(found).estimate(now),
-        };
-        (option.clone(), start)
+        (option.clone(), left.estimate(&only))
     });
     let alone = alone.collect();
-    WouldStart { chosen: pass.place(spec, from), alone }
+    WouldStart { chosen: left.place(spec), alone, n_before }
+}
+
+/// What the jobs of the queue leave for an application that was not submitted.
+struct Left<'a> {
+    now: Time,
+    pass: Pass<'a>,
+    /// The earliest start in `pass`.
+    from: Time,
+    /// What is left for a start now, where jobs start that do not delay those that wait (`easy`).
+    starts: Option<Pass<'a>>,
+}
+
+impl Left<'_> {
+    /// Places an application. What it gets is not taken.
+    fn place(&mut self, spec: &JobSpec) -> Placed {
+        let mut from = self.from;
+        if let Some(starts) = &mut self.starts {
+            match starts.find(spec, self.now) {
+                Err(shortage) => return Placed::Never { shortage },
+                Ok(found) => {
+                    from = found.start.max(self.now + Span::from_millis(1));
+                    if let Some(placed) = starts.clone().start(found) {
+                        return placed;
+                    }
+                }
+            }
+        }
+        self.pass.clone().place(spec, from)
+    }
+
+    /// Returns when an application would start, if ever.
+    fn estimate(&mut self, spec: &JobSpec) -> Option<Time> {
+        let pass = self.starts.as_mut().unwrap_or(&mut self.pass);
+        let start = pass.find(spec, self.from).ok()?.start;
+        // The nodes that are counted as free now may still be kept for others, which taking them finds out.
+        if start <= self.now {
+            return self.place(spec).estimate(self.now);
+        }
+        match self.starts {
+            None => Some(start),
+            Some(_) => self.pass.find(spec, start).ok().map(|found| found.start),
+        }
+    }
 }
 
 /// See [`super::plan_sharing`].
@@ -199,6 +260,16 @@ impl Stays {
     fn n_freed(&self) -> Option<usize> {
         self.freed.as_ref().map(Vec::len)
     }
+}
+
+/// The first round of `easy`: who starts now.
+#[derive(Default)]
+struct EasyRound {
+    /// Whether a job was placed later than now: the others start only where that does not delay it.
+    head_waits: bool,
+    /// The other jobs that do not start now: each with its index in the queue and the time before which it does not
+    /// start.
+    waiting: Vec<(usize, JobId, Time)>,
 }
 
 /// One pass on its way through the queue.
@@ -318,14 +389,26 @@ impl<'a, 'l> Walk<'a, 'l> {
     }
 
     fn easy(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, scope: Scope<'_>) {
+        let mut round = EasyRound::default();
+        self.start_easily(jobs, scope, &mut round);
+        if !scope.is_of_starts() {
+            self.estimate_waiting(round.waiting);
+        }
+    }
+
+    /// Places the first job that has to wait, and starts those behind it that do not delay it.
+    fn start_easily(
+        &mut self,
+        jobs: impl Iterator<Item = (JobId, &'a Demand)>,
+        scope: Scope<'_>,
+        round: &mut EasyRound,
+    ) {
         let mut jobs = jobs.peekable();
-        let mut head_waits = false;
-        let mut waiting = Vec::new();
         let only_starts = scope.is_of_starts();
         let are_many = scope == Scope::Starts && self.state.n_queued() > FEW && self.state.n_promised() == 0;
         while let Some((job, demand)) = jobs.next() {
             self.pass.is_last = only_starts && self.look.is_none() && jobs.peek().is_none();
-            if only_starts && head_waits && self.look.is_none() {
+            if only_starts && round.head_waits && self.look.is_none() {
                 if self.pass.n_free == 0 {
                     break;
                 }
@@ -339,7 +422,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             let view = self.view_for(job);
             let found = self.pass.find(self.spec(job), self.now);
             // Behind the head, a job that does not start now gets its view in the second round.
-            let sees_this = found.is_err() || !head_waits;
+            let sees_this = found.is_err() || !round.head_waits;
             if sees_this {
                 self.look(Moment::Before(job));
             }
@@ -349,10 +432,10 @@ impl<'a, 'l> Walk<'a, 'l> {
             let not_before = hole.max(self.now + Span::from_millis(1));
             let outcome = match found {
                 Err(shortage) => Some(Placed::Never { shortage }),
-                Ok(found) if head_waits => self.pass.start(found),
+                Ok(found) if round.head_waits => self.pass.start(found),
                 Ok(found) => {
                     let outcome = self.pass.settle(found);
-                    head_waits = matches!(outcome, Placed::Later { .. });
+                    round.head_waits = matches!(outcome, Placed::Later { .. });
                     Some(outcome)
                 }
             };
@@ -360,13 +443,14 @@ impl<'a, 'l> Walk<'a, 'l> {
                 Some(outcome) => self.placements.push(Placement { job, outcome, view }),
                 None => {
                     // Its place in the list is kept for its estimate.
-                    waiting.push((self.placements.len() + waiting.len(), job, not_before));
+                    round.waiting.push((self.placements.len() + round.waiting.len(), job, not_before));
                 }
             }
         }
-        if only_starts {
-            return;
-        }
+    }
+
+    /// Places the jobs behind the head that do not start now, in order.
+    fn estimate_waiting(&mut self, waiting: Vec<(usize, JobId, Time)>) {
         let mut placements = std::mem::take(&mut self.placements).into_iter();
         let mut in_order = Vec::with_capacity(placements.len() + waiting.len());
         for (queue_idx, job, not_before) in waiting {

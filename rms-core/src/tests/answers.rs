@@ -1,9 +1,11 @@
 //! Queries about the queue agree, whichever query is used.
 
-use rms_api::answer::{Answer, Reason};
+use rms_api::answer::{Answer, JobState, Reason};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::{Call, Query};
 use rms_model::{Identity, Mebibytes, Profile, Request, Role, Span, Time};
+
+use test_kit::for_seeds;
 
 use super::World;
 use super::sharing::shared;
@@ -59,6 +61,61 @@ fn a_job_would_start_neither_held_nor_before_its_begin() {
     assert_eq!(would_start(Some(late), false), (Some(late), Some(Reason::NotBefore { at: late })));
     let (at, reason) = would_start(Some(soon), false);
     assert!(at.is_some_and(|at| at > soon) && matches!(reason, Some(Reason::Blocked { .. })), "{running} runs");
+}
+
+/// What is free now may be planned for others at its begin.
+#[test]
+fn a_job_would_start_after_its_begin_where_others_leave_it_room() {
+    let mut world = World::new();
+    for name in ["n1", "n2", "n3", "n4"] {
+        world.node(name, &[]);
+    }
+    let begin = world.now + Span::from_secs(10);
+    let shapes = |nodes, secs| vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
+    world.submit(1, 8, &[]);
+    let blocker = world.submit(4, 20, &[]);
+    for policy in ["views", "fcfs", "easy", "conservative"] {
+        world.set("policy", policy);
+        let applicant = Submission { test_only: true, shapes: shapes(2, 5), begin: Some(begin), ..world.submission() };
+        let Answer::WouldStart { at, reason, .. } = world.ask(Call::Submit(Box::new(applicant))) else {
+            panic!("no estimate")
+        };
+        assert_eq!(at, Some(world.now + Span::from_secs(28)), "{policy}: behind job {blocker}");
+        assert!(matches!(reason, Some(Reason::Blocked { .. } | Reason::Behind { .. })), "{policy}: {reason:?}");
+    }
+}
+
+/// An estimate is that of the queue which the job would join: at its priority, and with the policy's order.
+#[test]
+fn a_job_would_start_when_the_queue_says_once_it_is_there() {
+    for_seeds("a_job_would_start_when_the_queue_says", 40, |dice| {
+        for policy in ["views", "fcfs", "easy", "conservative", "slowdown"] {
+            let mut on_nodes = World::new();
+            for name in ["n1", "n2", "n3", "n4"] {
+                on_nodes.node(name, &[]);
+            }
+            let on_cores = shared(&[(8, 0), (8, 0), (8, 0), (8, 0)]);
+            for (mut world, cpus) in [(on_nodes, 1), (on_cores, 8)] {
+                world.set("policy", policy);
+                for _ in 0..10 {
+                    let (nodes, secs) = (1 + dice.below(4) as u32, 60 * (1 + dice.below(60) as i64));
+                    let mut submission = world.submission();
+                    submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
+                    submission.priority = dice.below(3) as i32;
+                    submission.n_tasks = Some(nodes);
+                    submission.cpus_per_task = 1 + dice.below(cpus) as u32;
+                    let asked = Submission { test_only: true, ..submission.clone() };
+                    let Answer::WouldStart { at, .. } = world.ask(Call::Submit(Box::new(asked))) else {
+                        panic!("no estimate")
+                    };
+                    let job = world.submit_with(|own| *own = submission);
+                    let line = world.line(job);
+                    let expected = if line.state == JobState::Started { Some(world.now) } else { line.estimate };
+                    assert_eq!(at, expected, "{policy}, job {job}");
+                }
+            }
+        }
+    });
 }
 
 #[test]
