@@ -129,13 +129,11 @@ impl Jobs<'_> {
         }
         match &exit {
             NodeExit::Vanished { reason: _ } => self.end_lost(now, step, job, node),
-            NodeExit::Unsupervised { reason } => {
+            NodeExit::Unsupervised { reason } if self.state().jobs()[&job].run < LAST_FAULTY_RUN => {
                 let name = self.state().nodes()[&node].name.clone();
                 self.end_lost_as(now, step, job, node, Outcome::Unsupervised { node: name, reason: reason.clone() });
             }
-            NodeExit::NotStarted { reason, is_node_fault: true }
-                if self.state().jobs()[&job].run < MAX_FAULTY_START =>
-            {
+            NodeExit::NotStarted { reason, is_node_fault: true } if self.state().jobs()[&job].run < LAST_FAULTY_RUN => {
                 let name = self.state().nodes()[&node].name.clone();
                 self.end_lost_as(now, step, job, node, Outcome::NotStarted { node: name, reason: reason.clone() });
             }
@@ -145,6 +143,7 @@ impl Jobs<'_> {
             | NodeExit::WallTime
             | NodeExit::Ordered
             | NodeExit::NotStarted { .. }
+            | NodeExit::Unsupervised { .. }
             | NodeExit::Overstayed
             | NodeExit::OutOfMemory
             | NodeExit::Violated { .. } => {}
@@ -365,9 +364,9 @@ impl Jobs<'_> {
     }
 }
 
-/// From this run on a job ends if its node cannot start it: a job that is itself the cause must not drain node after
-/// node.
-const MAX_FAULTY_START: Run = Run(3);
+/// From this run on a job ends if its node cannot start it or its supervisor is killed: the job may be the cause itself,
+/// and must not drain node after node, or start anew for ever.
+const LAST_FAULTY_RUN: Run = Run(3);
 
 /// An end that is reported within this time counts as the time of the report, which needs no comparison of clocks.
 const REPORTED_LATE: Span = Span::from_secs(1);

@@ -150,19 +150,22 @@ fn an_end_has_its_own_words() {
 }
 
 #[test]
-fn a_job_that_may_run_again_waits_if_a_node_cannot_start_it_but_not_forever() {
-    for (requeue, n_runs) in [(None, 1), (Some(false), 1), (Some(true), 3)] {
-        let mut world = World::new();
-        world.node("n1", &[]);
-        let job = world.submit_with(|job| job.requeue = requeue);
-        for run in 1..=n_runs {
-            assert_eq!(world.rms.state().jobs()[&job].run, Run(run), "{requeue:?}");
-            let exit = NodeExit::at_fault("no space left on device");
-            let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };
-            let report = NodeReport { jobs: vec![JobReport { job, run: Run(run), status }], ..NodeReport::default() };
-            world.event(Event::AgentReported { name: "n1".to_owned(), report });
+fn a_job_that_may_run_again_waits_if_its_node_is_at_fault_but_not_forever() {
+    let unsupervised = NodeExit::Unsupervised { reason: "its supervisor was killed".to_owned() };
+    for exit in [NodeExit::at_fault("no space left on device"), unsupervised] {
+        for (requeue, n_runs) in [(None, 1), (Some(false), 1), (Some(true), 3)] {
+            let mut world = World::new();
+            world.node("n1", &[]);
+            let job = world.submit_with(|job| job.requeue = requeue);
+            for run in 1..=n_runs {
+                assert_eq!(world.rms.state().jobs()[&job].run, Run(run), "{requeue:?}, {exit:?}");
+                let status = JobStatus::Ended { at: world.now, exit: exit.clone(), usage: Usage::default() };
+                let report =
+                    NodeReport { jobs: vec![JobReport { job, run: Run(run), status }], ..NodeReport::default() };
+                world.event(Event::AgentReported { name: "n1".to_owned(), report });
+            }
+            assert!(!world.rms.state().jobs().contains_key(&job), "{requeue:?}, {exit:?}");
         }
-        assert!(!world.rms.state().jobs().contains_key(&job), "{requeue:?}");
     }
 }
 
