@@ -69,6 +69,27 @@ async fn a_job_gets_the_memory_that_it_asked_for_and_no_more() {
     world.close().await;
 }
 
+/// The processes of a step that run out of memory are not those whose end ends the share.
+#[tokio::test]
+async fn memory_that_has_run_out_is_told_of_a_share_that_is_ended_by_an_order() {
+    let Some((mut world, program)) = world_with_limits().await else { return };
+    let cases = [
+        (200, "exec sleep 1000", NodeExit::OutOfMemory),
+        (200, "trap '' TERM; while :; do sleep 0.1; done", NodeExit::OutOfMemory),
+        (20, "exec sleep 1000", NodeExit::Ordered),
+    ];
+    for (job, (mib, then, expected)) in (1..).zip(cases) {
+        let mut launch = script(&world, &format!("{program} eat {mib}\necho fed > fed.{job}\n{then}\n"));
+        launch.memory = Mebibytes(64);
+        world.submit(job, launch).await;
+        world.line_in(&format!("fed.{job}")).await;
+        world.end(job, Span::from_millis(500)).await;
+        assert_eq!(world.ended(job).await.0, expected, "{mib} MiB, then {then}");
+        world.forget(job).await;
+    }
+    world.close().await;
+}
+
 #[tokio::test]
 async fn without_a_memory_cgroup_nothing_is_limited_and_nothing_fails() {
     let cgroups = probe(CgroupMode::None, "limber-no-memory-test", EnforcedResources::default()).expect("none");

@@ -85,6 +85,26 @@ fn long_memory_is_limited_and_who_asks_where_it_is_not_is_told() {
 }
 
 #[test]
+fn memory_that_runs_out_in_a_step_on_another_node_is_the_outcome_of_its_job() {
+    let deployment = Deployment::builder().cluster("a", 2).start();
+    let nodes = deployment.rms(&["nodes", "--json"]).ok().json();
+    if !nodes["nodes"].to_string().contains("memory-limit") {
+        eprintln!("skipped: no memory cgroup that this user may make");
+        return;
+    }
+    let eat = "import sys; x = bytearray(200 << 20); print('eaten')";
+    for then in ["exit 0", "exit 9"] {
+        let rms = deployment.rms_program().display();
+        let text = format!("#!/bin/sh\n{rms} run -w a2 -n 1 python3 -c \"{eat}\"\n{then}\n");
+        let job = deployment.submit(&["-N", "2", "--mem", "64M", &deployment.script("job.sh", &text)]);
+        let record = deployment.wait_for_end(job);
+        assert_eq!(record["outcome"]["word"], "out_of_memory", "{then}: {record}");
+        let shown = deployment.rms(&["show", &job.to_string()]).ok();
+        assert!(shown.stdout.contains("out of memory on a2"), "{shown:?}");
+    }
+}
+
+#[test]
 fn more_tasks_than_cpus_are_refused_unless_they_may_share_them() {
     let node = |name: &str| NodeOptions::new("a", name).with(&["--topology", "pack:1 core:2 pu:1"]);
     let deployment = Deployment::builder().node(node("a1")).node(node("a2")).start();

@@ -543,13 +543,18 @@ impl Job {
             cgroup.forbid_forks(false);
         }
         let exit = match &ending.exit {
-            // The grace time had passed, and KILL was needed.
-            NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
-            NodeExit::Exited { .. } | NodeExit::Signaled { .. } | NodeExit::Aborted { .. }
+            // Memory may run out where the job has no task of its own: there the share ends by an order.
+            NodeExit::Exited { .. }
+            | NodeExit::Signaled { .. }
+            | NodeExit::Aborted { .. }
+            | NodeExit::Ordered
+            | NodeExit::Overstayed
                 if self.order.memory() > Mebibytes(0) && cgroup.n_out_of_memory() > self.n_out_of_memory =>
             {
                 NodeExit::OutOfMemory
             }
+            // The grace time had passed, and KILL was needed.
+            NodeExit::Ordered if ending.had_grace && ending.n_kills > 0 => NodeExit::Overstayed,
             exit => exit.clone(),
         };
         Some(self.ended(exit, meter))

@@ -151,7 +151,10 @@ impl Jobs<'_> {
         let entry = &self.state().jobs()[&job];
         let started = entry.started().expect("the caller has looked");
         // A node that was away may say that its share had ended before the job's time was over.
-        let is_open = started.ending.as_ref().is_none_or(|ending| at.is_some_and(|at| ending.is_overtaken_by(at)));
+        let is_open = started
+            .ending
+            .as_ref()
+            .is_none_or(|ending| ending.yields_to(&exit) || at.is_some_and(|at| ending.is_overtaken_by(at)));
         let verdict = if is_open { self.verdict(entry, started, node, &exit) } else { None };
         self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
         let is_clear = self.state().jobs()[&job].started().expect("shares do not change the phase").is_clear();

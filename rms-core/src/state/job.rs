@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
+use rms_api::desired::NodeExit;
 use rms_model::{
     ClusterId, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time,
     Usage, Work,
@@ -134,6 +135,13 @@ impl Ending {
     /// ended the job later, and only because its time was over.
     pub(crate) fn is_overtaken_by(&self, at: Time) -> bool {
         at < self.at && matches!(self.outcome, Outcome::WallTime | Outcome::StageLate { .. })
+    }
+
+    /// Returns whether a share that ends like this decides the outcome: processes ended the job, and those of another
+    /// node say only now that its memory had run out. Nothing else comes before the first end.
+    pub(crate) fn yields_to(&self, exit: &NodeExit) -> bool {
+        let is_own = matches!(self.outcome, Outcome::Completed | Outcome::Failed { .. } | Outcome::Signaled { .. });
+        is_own && !self.requeue && *exit == NodeExit::OutOfMemory
     }
 }
 

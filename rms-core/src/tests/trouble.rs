@@ -2,9 +2,9 @@
 
 use rms_api::Call;
 use rms_api::answer::{Answer, JobState};
-use rms_api::call::{Query, Select, Submission};
+use rms_api::call::{Nodes, Query, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{Identity, Inventory, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Role, Run, Span, Usage};
+use rms_model::{Identity, Inventory, Mebibytes, NodeAdmin, NodeId, NodeLink, Outcome, Role, Run, Span, Usage, Work};
 
 use super::World;
 use crate::Event;
@@ -147,6 +147,49 @@ fn an_end_has_its_own_words() {
     check(NodeExit::Unsupervised { reason: reason.clone() }, Outcome::Unsupervised { node, reason });
     let reason = "too much output".to_owned();
     check(NodeExit::Violated { reason }, Outcome::Violation { reason: "too much output (on n1)".to_owned() });
+}
+
+/// Returns the outcome of a job on two nodes whose shares ended this way, that of its script first.
+fn outcome_of_two(is_cancelled: bool, of_script: NodeExit, of_other: NodeExit) -> Option<Outcome> {
+    let mut world = World::new();
+    for name in ["n1", "n2"] {
+        world.node(name, &[]);
+    }
+    let job = world.submit_with(|job| {
+        job.shapes = vec![Shape { nodes: Nodes::Count(2), wall: Some(Span::from_secs(60)) }];
+        job.execution.work = Work::Script { script: "true".to_owned(), args: Vec::new() };
+        job.constraint.memory = Mebibytes(64);
+    });
+    let state = world.rms.state();
+    assert_eq!(state.jobs()[&job].script_node(), state.node_named("n1"));
+    if is_cancelled {
+        world.ask(Call::Cancel { select: Select::Ids(vec![job]) });
+    }
+    let mut told = Vec::new();
+    for (name, exit) in [("n1", of_script), ("n2", of_other)] {
+        let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };
+        let report = NodeReport { jobs: vec![JobReport { job, run: Run(1), status }], ..NodeReport::default() };
+        told.extend(world.event(Event::AgentReported { name: name.to_owned(), report }));
+    }
+    told.into_iter().find_map(|effect| match effect {
+        Effect::Announce(change) if change.job == job && change.state != JobState::Ending => change.outcome,
+        _other => None,
+    })
+}
+
+#[test]
+fn memory_that_ran_out_on_any_node_is_the_outcome_of_a_job_that_ended_by_itself() {
+    let check = |of_script: NodeExit, of_other: NodeExit, expected: Outcome| {
+        assert_eq!(outcome_of_two(false, of_script, of_other), Some(expected));
+    };
+    let out_of_memory = Outcome::OutOfMemory { node: "n2".to_owned(), limit: Mebibytes(64) };
+    check(NodeExit::Exited { code: 0 }, NodeExit::OutOfMemory, out_of_memory.clone());
+    check(NodeExit::Exited { code: 137 }, NodeExit::OutOfMemory, out_of_memory.clone());
+    check(NodeExit::Signaled { signal: 13 }, NodeExit::OutOfMemory, out_of_memory);
+    check(NodeExit::Exited { code: 0 }, NodeExit::Ordered, Outcome::Completed);
+    check(NodeExit::WallTime, NodeExit::OutOfMemory, Outcome::WallTime);
+    let cancelled = outcome_of_two(true, NodeExit::Ordered, NodeExit::OutOfMemory);
+    assert_eq!(cancelled, Some(Outcome::Cancelled { by: "root".to_owned() }));
 }
 
 #[test]
