@@ -51,6 +51,12 @@ impl DeviceFiles {
         self.each().any(Vec::is_empty)
     }
 
+    /// Returns whether the files of all GPUs are known.
+    fn has_files_of_gpus(&self) -> bool {
+        let mut gpus = self.0.iter().filter(|(name, _)| Devices::serves(name, "gpu")).flat_map(|(_, each)| each);
+        gpus.all(|files| !files.is_empty())
+    }
+
     /// Returns the files that do not exist, or are not device files.
     pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
         self.each().flatten().filter(|file| DeviceNumber::of(file).is_none())
@@ -61,7 +67,7 @@ impl DeviceFiles {
     pub fn own(&self, place: &LaunchNode, is_enforced: bool) -> Option<OwnDevices> {
         let grant = place.grant.as_ref()?;
         let (mut own, mut n_gpus) = (OwnDevices::default(), 0);
-        own.is_alone = is_enforced && !self.lacks_files();
+        own.is_alone = is_enforced && self.has_files_of_gpus();
         for (name, each) in &self.0 {
             let granted = grant.devices.get(name);
             for (idx, files) in (0..).zip(each) {
@@ -176,6 +182,15 @@ mod tests {
         assert_eq!(given(&files, &[("gpu:b", &[1])], true), (vec![3], 2, true), "its file has the other, too");
         assert_eq!(given(&files, &[], true), (vec![], 3, true));
         assert_eq!(given(&files, &[("gpu:b", &[0])], false), (vec![2], 0, false));
+        let with = |name: &str, each: Vec<Vec<PathBuf>>| {
+            let mut files = files.clone();
+            files.0.insert(name.to_owned(), each);
+            files
+        };
+        let counted = with("dongle", vec![Vec::new(); 3]);
+        assert_eq!(given(&counted, &[("gpu:b", &[1])], true), (vec![3], 2, true), "what is no GPU hides none");
+        let unknown = with("gpu:d", vec![Vec::new()]);
+        assert_eq!(given(&unknown, &[("gpu:b", &[1])], true), (vec![3], 2, false), "it may open the last one");
         assert_eq!(files.missing().collect::<Vec<_>>(), [Path::new("/dev/gone")]);
     }
 }
