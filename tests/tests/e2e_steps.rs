@@ -197,6 +197,21 @@ $rms run -n 1 echo goes on"
     }
 
     #[test]
+    fn what_tasks_leave_in_a_session_of_its_own_ends_with_their_step() {
+        let deployment = two_nodes();
+        // The second step must not be taken for the first one.
+        let text = "\
+$rms run -N 2 sh -c 'setsid sleep 60 & echo $! > left.$RMS_NODE_NAME; sleep 0.3' & left=$!
+$rms run -N 2 sh -c '(setsid sh -c \"sleep 3; echo ended by itself\" &); sleep 5'
+wait $left
+for pid in $(cat left.a1 left.a2); do kill -0 $pid 2>/dev/null && echo $pid is left; done
+exit 0";
+        let (record, output) = ran(&deployment, &["-N", "2", "-t", "60s", "-e", "errors"], text);
+        assert_eq!(output, "ended by itself\nended by itself\n");
+        assert_eq!(record["outcome"]["word"], "completed");
+    }
+
+    #[test]
     fn a_step_that_ignores_term_is_killed_and_its_time_may_be_limited() {
         let deployment = Deployment::builder().cluster("a", 2).config("[settings]\nkill_grace = \"1s\"").start();
         let text = "\

@@ -395,14 +395,22 @@ impl Step {
         for pid in tree::descendants(getpid()) {
             let is_in_session = tree::session_of(pid).is_some_and(|session| self.sessions.contains(&session));
             // A task that has not been executed yet may not have created its session.
-            let is_ours = is_in_session
-                || self.sessions.contains(&pid)
-                || tree::parent_of(pid).is_some_and(|parent| ours.contains(&parent));
+            let is_ours = is_in_session || self.sessions.contains(&pid) || self.is_left_or_below(pid, &ours);
             if is_ours {
                 ours.insert(pid);
                 let _gone_already = sys::kill(pid.as_raw(), signal);
             }
         }
+    }
+
+    /// Returns whether a process is below one of `ours`, or was until its parent ended. Only orphans are asked for their
+    /// variables: `mpirun` gives those of the step that it runs in to ranks on other nodes, where they are no tasks of a
+    /// step.
+    fn is_left_or_below(&self, pid: Pid, ours: &BTreeSet<Pid>) -> bool {
+        tree::parent_of(pid).is_some_and(|parent| {
+            let is_orphan = parent == getpid();
+            ours.contains(&parent) || (is_orphan && tree::carries(pid, "RMS_STEP_ID", &self.order.step.to_string()))
+        })
     }
 
     fn run(&mut self, actions: Vec<Action>, parent: &Parent<'_>, single: &SingleThreaded, frames: &mut Vec<StepFrame>) {

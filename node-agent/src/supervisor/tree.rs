@@ -140,15 +140,19 @@ fn stat(pid: Pid, nth: usize) -> Option<Pid> {
     rest.split_whitespace().nth(nth)?.parse().ok().map(Pid::from_raw)
 }
 
+/// Returns whether a process was executed with this value of a variable.
+pub fn carries(pid: Pid, name: &str, value: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_wanted = |variable: &[u8]| {
+        variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) == Some(value.as_bytes())
+    };
+    environment.split(|byte| *byte == 0).any(is_wanted)
+}
+
 /// Returns the processes that carry a mark in their initial environment, and all their descendants. This finds what a
 /// killed supervisor has left behind if there is no cgroup.
 pub fn marked(mark: &str) -> Vec<Pid> {
-    let wanted = format!("RMS_MARK={mark}");
-    let carries = |pid: &Pid| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
-    };
-    let mut found: Vec<Pid> = all().into_iter().filter(carries).collect();
+    let mut found: Vec<Pid> = all().into_iter().filter(|pid| carries(*pid, "RMS_MARK", mark)).collect();
     let below: Vec<Pid> = found.iter().flat_map(|pid| descendants(*pid)).collect();
     found.extend(below);
     found.sort_unstable();
@@ -191,6 +195,22 @@ mod tests {
         child.kill().expect("our child");
         child.wait().expect("our child");
         assert!(!found_dead, "{stat}");
+    }
+
+    #[test]
+    fn a_process_carries_the_variables_with_which_it_was_executed() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .env("STEP", "1")
+            .env_remove("STE")
+            .env_remove("TEP")
+            .spawn()
+            .expect("sleep");
+        let pid = Pid::from_raw(child.id() as i32);
+        let carried = ["STEP", "STE", "TEP"].map(|name| ["1", "", "11"].map(|value| carries(pid, name, value)));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        assert_eq!(carried, [[true, false, false], [false; 3], [false; 3]]);
     }
 
     #[test]
