@@ -5,6 +5,7 @@
 //! added to the view for the next application.
 
 mod alike;
+mod applicant;
 mod around;
 mod arrivals;
 pub mod compact;
@@ -253,5 +254,5 @@ pub(crate) struct WouldStart {
 
 /// Plans as [`plan`] does, with one more application that was not submitted: behind those of at least its priority.
 pub(crate) fn plan_with(state: &State, now: Time, applicant: &rms_model::JobSpec) -> WouldStart {
-    policy::run_with(state, now, applicant)
+    applicant::run_with(state, now, applicant)
 }
