@@ -309,7 +309,7 @@ fn opposite(direction: Direction) -> Direction {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use launcher_sdk::negotiator::{
@@ -320,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    const R1: NegotiationId = NegotiationId { initiator: Side::Rms, number: 1 };
+    pub const R1: NegotiationId = NegotiationId { initiator: Side::Rms, number: 1 };
 
     fn nodes(list: &str) -> Vec<HeldNode> {
         let node = |name: &str| HeldNode {
@@ -354,13 +354,13 @@ mod tests {
         Template::new(parties, direction, vec![SetRule::All], vec![item]).expect("a template")
     }
 
-    fn agreed(list: &str) -> Event {
+    pub fn agreed(list: &str) -> Event {
         let leaving = nodes(list);
         let template = template(Direction::Shrink, leaving.len());
         Event::Accepted(Agreed { negotiation: R1, direction: Direction::Shrink, template, leaving, until: None })
     }
 
-    fn ready(direction: Direction, list: &str) -> Event {
+    pub fn ready(direction: Direction, list: &str) -> Event {
         let nodes = nodes(list);
         let template = template(direction, nodes.len());
         let holding = Holding {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     /// Returns an event in stage `number` of an application whose stages from there on have these sizes.
-    fn in_stage(number: u32, legs: &[u32], list: &str) -> Event {
+    pub fn in_stage(number: u32, legs: &[u32], list: &str) -> Event {
         let leg = |nodes: &u32| StageLine { nodes: *nodes, span: Span::from_secs(10), start: Some(Time::EPOCH) };
         let stages = Stages {
             number,
@@ -397,16 +397,16 @@ mod tests {
         })
     }
 
-    fn holding(list: &str) -> Holding {
+    pub fn holding(list: &str) -> Holding {
         let (until, licences) = (Time::EPOCH, Default::default());
         Holding { generation: 2, nodes: nodes(list), until, stages: None, licences }
     }
 
-    fn ends(next: u32, list: &str) -> Event {
+    pub fn ends(next: u32, list: &str) -> Event {
         Event::StageEnds(StageEnds { next, at: Time::EPOCH, leaving: nodes(list) })
     }
 
-    fn frees(list: &str) -> Release {
+    pub fn frees(list: &str) -> Release {
         Release::Free(list.split_whitespace().map(str::to_owned).collect())
     }
 
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(told(&mut breakpoint), None);
     }
 
-    fn failed() -> Event {
+    pub fn failed() -> Event {
         failed_because(Reason::Overdue)
     }
 
@@ -480,11 +480,11 @@ mod tests {
         breakpoint
     }
 
-    fn told(breakpoint: &mut Breakpoint) -> Option<(Direction, String, bool)> {
+    pub fn told(breakpoint: &mut Breakpoint) -> Option<(Direction, String, bool)> {
         breakpoint.next().map(|change| (change.direction, change.nodes.join(" "), change.is_done))
     }
 
-    fn say(list: &str) -> Release {
+    pub fn say(list: &str) -> Release {
         Release::Say(R1, list.split_whitespace().map(str::to_owned).collect())
     }
 

@@ -13,6 +13,7 @@ mod kind;
 mod layout;
 mod mailbox;
 mod number;
+mod promised;
 mod session;
 mod sessions;
 mod thread;

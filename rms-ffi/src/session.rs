@@ -21,6 +21,7 @@ use crate::counter::Counter;
 use crate::failure::Failure;
 use crate::guard;
 use crate::mailbox::{Mailbox, Taken};
+use crate::promised::Promised;
 use crate::thread::spawn;
 use crate::told;
 
@@ -49,6 +50,8 @@ struct Shared {
 struct State {
     /// The latest proposals of the RMS that wait for an answer.
     offers: BTreeMap<NegotiationId, Template>,
+    /// Also what was heard before the library answers the application's offers.
+    promised: Promised,
     /// Present if the library answers the application's offers.
     breakpoint: Option<Breakpoint>,
 }
@@ -173,9 +176,13 @@ impl Session {
     /// Releases nodes. If `nodes` is empty, those that were agreed, or else the last ones; without `id`, for the next
     /// stage.
     pub fn release(&self, id: Option<NegotiationId>, nodes: Vec<String>) -> Result<(), Failure> {
-        let Some(id) = id else { return self.wait(self.negotiator.free(nodes)) };
-        let negotiation = self.negotiator.negotiation(id);
-        if nodes.is_empty() { self.wait(negotiation.release_last()) } else { self.wait(negotiation.release(nodes)) }
+        match id.map(|id| self.negotiator.negotiation(id)) {
+            None => self.wait(self.negotiator.free(nodes)),
+            Some(negotiation) if nodes.is_empty() => self.wait(negotiation.release_last()),
+            Some(negotiation) => self.wait(negotiation.release(nodes)),
+        }?;
+        self.shared.state().promised.released(id);
+        Ok(())
     }
 
     /// Returns what the application has to do at a breakpoint.
@@ -343,13 +350,7 @@ impl Shared {
     }
 
     fn keep_breakpoints(&self, is_wanted: bool, holding: &Holding) {
-        let mut state = self.state();
-        match (is_wanted, &state.breakpoint) {
-            (true, None) => state.breakpoint = Some(Breakpoint::of(holding)),
-            (false, Some(_)) => state.breakpoint = None,
-            (true, Some(_)) | (false, None) => {}
-        }
-        drop(state);
+        self.state().keep_breakpoints(is_wanted, holding);
         self.mailbox.hurry();
     }
 
@@ -372,8 +373,17 @@ impl State {
             Event::Holding(_) | Event::NodesLost(_) | Event::StageEnds(_) | Event::Warned(_) => {}
             Event::JobEnding(_) | Event::Replaced | Event::Lost(_) => {}
         }
+        self.promised.hear(event);
         if let Some(breakpoint) = &mut self.breakpoint {
             breakpoint.hear(event);
+        }
+    }
+
+    fn keep_breakpoints(&mut self, is_wanted: bool, holding: &Holding) {
+        match (is_wanted, &self.breakpoint) {
+            (true, None) => self.breakpoint = Some(self.promised.breakpoint(holding)),
+            (false, Some(_)) => self.breakpoint = None,
+            (true, Some(_)) | (false, None) => {}
         }
     }
 }
@@ -388,3 +398,27 @@ fn runtime() -> Result<Runtime, Failure> {
 }
 
 const POISONED: &str = "nobody panics while holding it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::breakpoint::tests::{agreed, ends, holding, in_stage, told};
+
+    #[test]
+    fn breakpoints_tell_what_was_heard_before_they_were_declared() {
+        let mut state = State::default();
+        state.hear(&agreed("c"));
+        state.keep_breakpoints(true, &holding("a b c"));
+        let mut breakpoint = state.breakpoint.expect("they are wanted");
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".to_owned(), false)));
+
+        let mut state = State::default();
+        let stage = in_stage(1, &[3, 2], "a b c");
+        state.hear(&stage);
+        state.hear(&ends(2, "c"));
+        let Event::Holding(holding) = stage else { panic!("{stage:?}") };
+        state.keep_breakpoints(true, &holding);
+        let mut breakpoint = state.breakpoint.expect("they are wanted");
+        assert_eq!(told(&mut breakpoint), Some((Direction::Shrink, "c".to_owned(), false)));
+    }
+}
