@@ -12,7 +12,7 @@ use rms_model::{ClusterId, Identity, JobId, Role};
 use rms_wire::link::{Channel, Sender};
 use rms_wire::parts::answer_parts;
 use rms_wire::tls::draw_serial;
-use rms_wire::{AnswerPart, ClientRequest};
+use rms_wire::{AnswerPart, ClientRequest, Followed};
 
 use super::join::{history_refused, renew, stopping};
 use serde::de::IgnoredAny;
@@ -36,7 +36,8 @@ pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc
         Err(unparsed) => return refuse(&mut sender, unparsed_call(&unparsed.error)).await,
     };
     if let Err(refused) = job::check(who, &request) {
-        return refuse(&mut sender, refused).await;
+        let is_stream = matches!(request, ClientRequest::Follow(_) | ClientRequest::Watch(_));
+        return if is_stream { refuse_stream(&mut sender, refused).await } else { refuse(&mut sender, refused).await };
     }
     let (_ours, _everybodys) = match &request {
         // These wait for agents, so they take no place that other users need.
@@ -54,7 +55,7 @@ pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc
             drop(held);
             let Ok(stream) = quota.streams.try_acquire() else {
                 let refused = too_many_streams(who, quota.max_streams);
-                return refuse(&mut sender, refused).await;
+                return refuse_stream(&mut sender, refused).await;
             };
             (Some(stream), None)
         }
@@ -245,6 +246,13 @@ async fn whole(sender: &mut Sender, answer: Answer) -> Result<(), SessionError> 
 
 async fn refuse(sender: &mut Sender, refused: Refused) -> Result<(), SessionError> {
     last(sender, Err(refused)).await
+}
+
+/// Refuses to follow or to watch jobs, in the frames that such a client expects.
+async fn refuse_stream(sender: &mut Sender, refused: Refused) -> Result<(), SessionError> {
+    sender.send(&Followed::Refused(refused)).await?;
+    sender.finish();
+    Ok(())
 }
 
 async fn last(sender: &mut Sender, answer: Result<Answer, Refused>) -> Result<(), SessionError> {

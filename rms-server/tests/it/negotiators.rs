@@ -17,7 +17,7 @@ use rms_api::negotiate::{
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Sizes, Span, Speedup, Time};
 use rms_wire::link::{Receiver, Sender};
 use rms_wire::tls::Credentials;
-use rms_wire::{CallError, ClientRequest, Kind, NegotiatorSays, NegotiatorTold, ToAgent, ToServer};
+use rms_wire::{CallError, ClientRequest, Followed, Kind, NegotiatorSays, NegotiatorTold, ToAgent, ToServer};
 use serde::{Deserialize, Serialize};
 
 use crate::deployment::{Client, Server, job, tell};
@@ -409,10 +409,17 @@ fn a_job_speaks_of_itself_alone() {
             ClientRequest::History(HistoryQuery::default()),
             ClientRequest::Launcher,
             ClientRequest::Launchers,
-            ClientRequest::Watch(rms_wire::Watch { jobs: vec![other] }),
             of_call(Call::Renew { csr: vec![1], serial: String::new() }),
         ] {
             assert_eq!(refused(&call).await, "not_allowed", "{call:?}");
+        }
+        let follow = rms_wire::Follow { job: other, run: None, from: Vec::new(), input: false, input_from: None };
+        let watch = rms_wire::Watch { jobs: vec![other] };
+        for stream in [ClientRequest::Watch(watch), ClientRequest::Follow(follow)] {
+            let mut channel = client.link.open().await.expect("a link");
+            channel.send(&stream).await.expect("a link");
+            let Ok(Some(Followed::Refused(refused))) = channel.recv::<Followed>().await else { panic!("{stream:?}") };
+            assert_eq!(refused.kind, "not_allowed", "{stream:?}");
         }
         let reply = client.call(&Call::Query(Query::Job(Select::Ids(vec![job])))).await.expect("its own");
         assert!(matches!(reply, Answer::Detail { .. }), "{reply:?}");
