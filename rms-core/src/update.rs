@@ -261,11 +261,11 @@ fn resize(state: &State, who: &Identity, job: JobId, spec: &mut JobSpec, changes
              share=yes, too",
         ));
     }
-    // Memory per node or per CPU: the one set last counts.
+    // Memory per node or per CPU: the one set last counts, also where it asks for none.
     match (changes.memory, changes.resources.memory_per_cpu) {
-        (None, Some(per_cpu)) if per_cpu.0 > 0 => constraint.memory = Mebibytes(0),
-        (Some(memory), None) if memory.0 > 0 => resources.memory_per_cpu = Mebibytes(0),
-        _ => {}
+        (None, Some(_)) => constraint.memory = Mebibytes(0),
+        (Some(_), None) => resources.memory_per_cpu = Mebibytes(0),
+        (None, None) | (Some(_), Some(_)) => {}
     }
     let submission = Submission {
         resources,

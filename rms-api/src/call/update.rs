@@ -93,6 +93,7 @@ pub struct Changes {
     /// Names of nodes that the job does not use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<BTreeSet<String>>,
+    /// Memory of each node; also replaces that for each CPU. 0 asks for none.
     pub memory: Option<Mebibytes>,
     /// CPUs that every node must have, whatever the job takes of them; 0 means any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +120,7 @@ pub struct Changes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResourceChanges {
-    /// Also replaces the memory of a node.
+    /// Also replaces the memory of a node; 0 asks for none.
     pub memory_per_cpu: Option<Mebibytes>,
     /// Replaces all devices of the same kind (`gpu:a100` is of the kind `gpu`), on each node or in total; if empty,
     /// removes those of all kinds.

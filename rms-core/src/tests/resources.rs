@@ -252,7 +252,15 @@ fn a_job_that_waits_takes_something_else_of_its_nodes() {
     let resources = asked(&world);
     assert_eq!((resources.0.memory_per_cpu, resources.1), (Mebibytes(64), Mebibytes(0)), "in place of the node's");
     assert_eq!(update(&mut world, nothing(), Some(Mebibytes(256))), None);
-    assert_eq!((asked(&world).0.memory_per_cpu, asked(&world).1), (Mebibytes(0), Mebibytes(256)));
+    let memory = |world: &World| (asked(world).0.memory_per_cpu, asked(world).1);
+    assert_eq!(memory(&world), (Mebibytes(0), Mebibytes(256)));
+    // None takes the place of either.
+    let per_cpu = |mebibytes| ResourceChanges { memory_per_cpu: Some(Mebibytes(mebibytes)), ..nothing() };
+    assert_eq!(update(&mut world, per_cpu(0), None), None);
+    assert_eq!(memory(&world), (Mebibytes(0), Mebibytes(0)), "none for each CPU");
+    assert_eq!(update(&mut world, per_cpu(64), None), None);
+    assert_eq!(update(&mut world, nothing(), Some(Mebibytes(0))), None);
+    assert_eq!(memory(&world), (Mebibytes(0), Mebibytes(0)), "none of a node");
     let rest = ResourceChanges {
         tasks_per_node: Some(4),
         exclusive: Some(true),
