@@ -40,14 +40,15 @@ pub enum JoinError {
 pub struct Joined {
     /// The user or admin.
     pub identity: Identity,
-    /// The previous owner of the directory, at the same cluster; that certificate is revoked.
+    /// The previous owner of the directory, at the same cluster. That certificate is revoked if `identity` is the same;
+    /// that of another identity stays valid until it expires or is revoked.
     pub replaced: Option<Identity>,
 }
 
 /// Redeems `token` and makes `dir` the client directory of the user or admin whom it names. Until the token expires, a
 /// call whose answer was lost can be repeated with the same `dir`, which keeps the key. If `dir` belongs to the same
-/// cluster already, the new certificate replaces the old one, which is revoked; with `replace`, also if `dir` belongs to
-/// another cluster.
+/// cluster already, the new certificate replaces the old one, which is revoked if it is of the same identity; with
+/// `replace`, also if `dir` belongs to another cluster, whose certificate stays valid there.
 ///
 /// # Errors
 /// See [`JoinError`]; the token is not used up if the directory is taken.

@@ -14,7 +14,8 @@ use crate::table::Table;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 An admin makes the token: rms token create --role user --name $USER
-Joining the same cluster again gives a new certificate and revokes the old one.
+Joining the same cluster again gives a new certificate and revokes the old one
+if that is of the same user or admin.
 
 Examples:
   rms join lmb1.abcd.….…@head:7117             into ~/.config/limber
@@ -69,7 +70,11 @@ impl Show for JoinAnswer {
         let (identity, dir) = (&self.joined.identity, self.dir.display());
         let mut text = format!("you are {identity} at {}; the certificate is in {dir}\n", self.server);
         if let Some(other) = self.replaced() {
-            text += &format!("it takes the place of that of {other}, which is revoked\n");
+            // Only a certificate of the same identity is revoked by a join.
+            text += &format!(
+                "it takes the place of that of {other}, which stays valid until it expires or an admin ends it: rms token \
+                 revoke-certificate {other}\n"
+            );
         }
         text
     }
