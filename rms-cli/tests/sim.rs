@@ -285,6 +285,11 @@ fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
     assert!(said.contains("memory was not checked"), "{said}");
     assert_eq!(check(sound.as_bytes(), &["--memory-per-node", "100M"]).0, Some(0));
 
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(sound.as_bytes()).expect("memory");
+    let (code, said) = check(&packed.finish().expect("memory"), &[]);
+    assert!(code == Some(0) && said.contains("3 lines, 3 jobs, 1 nodes"), "{said}");
+
     let broken = |text: &str, rest: &[&str], parts: &[&str]| {
         let (code, said) = check(text.as_bytes(), rest);
         assert_eq!(code, Some(1), "{said}");
@@ -315,6 +320,7 @@ fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
             r#"{"job":1,"submit":0,"start":0,"end":18446744073709551615,"nodes":[]}"#,
             "'end': 18446744073709551615 is too",
         ),
+        (r#"{"job":1,"submit":0,"start":1.4999,"end":2,"nodes":[]}"#, "'start': 1.4999 has more than three decimals"),
         (r#"{"job":1,"submit":0,"start":0,"end":1e300,"nodes":[]}"#, "'end': 1e+300 is too large"),
         (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[{"node":-1,"cores":[0],"memory_mib":0}]}"#, "expected u32"),
         (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[{"node":0,"cores":[4294967295],"memory_mib":0}]}"#, "65535"),
@@ -376,6 +382,21 @@ fn long_a_sweep_says_whether_what_differs_is_more_than_chance() {
     assert_eq!(curve.matches(">0 s").count(), 2, "each point says its delay: {curve}");
     let short = tune(TRACE, "1152", &["--jobs", "3"]);
     assert!(String::from_utf8_lossy(&short.stdout).contains("too little past"), "{short:?}");
+}
+
+#[test]
+fn a_sweep_refuses_what_is_no_percentage_and_settings_of_other_clusters() {
+    for (options, part) in [
+        (["--most-waste", "nan"], "'nan' is no percentage: write a number from 0 to 100"),
+        (["--most-waste", "inf"], "'inf' is no percentage"),
+        (["--most-waste", "-1"], "'-1' is no percentage"),
+        (["--most-waste", "101"], "'101' is no percentage"),
+        (["--set", "fair_start@zz=1s"], "there is no cluster 'zz'; the clusters are c"),
+    ] {
+        let output = tune(TRACE, "1152", &options);
+        let said = String::from_utf8_lossy(&output.stderr).replace("\n     ", "");
+        assert!(!output.status.success() && said.contains(part), "{options:?}: {said}");
+    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! `rms sim check`: says whether a schedule, as `--schedule` wrote it, could have run.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use rms_model::indices::MAX_INDEX;
@@ -11,6 +10,7 @@ use rms_sim::batch::{Capacity, Part, Stretch, Unsound, check_schedule};
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 
+use super::trace_file::open;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::memory::Memory;
@@ -29,7 +29,7 @@ Examples:
   rms sim check ran.jsonl --nodes 64 --cores-per-node 16
   rms sim check ran.jsonl --memory-per-node 64G --json")]
 pub struct Args {
-    /// File with one JSON object per line, as written by rms sim swf --schedule
+    /// File with one JSON object per line, as written by rms sim swf --schedule, plain or compressed with gzip
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Nodes of the cluster; unlimited if absent
@@ -94,10 +94,10 @@ impl Schedule {
     /// The file cannot be read, or a line is not one of a schedule.
     fn read(path: &Path) -> Result<Schedule, Failure> {
         let unreadable = |error| Failure::io(format!("{} cannot be read", path.display()), error);
-        let file = File::open(path).map_err(unreadable)?;
+        let file = open(path).map_err(unreadable)?;
         let mut schedule = Schedule { jobs: Vec::new(), stretches: Vec::new() };
         let mut places: BTreeMap<i64, usize> = BTreeMap::new();
-        for (idx, text) in BufReader::new(file).lines().enumerate() {
+        for (idx, text) in file.lines().enumerate() {
             let stretch = parse(&text.map_err(unreadable)?).map_err(|wrong| {
                 let failure = Failure::new("schedule", format!("{}, line {}: {wrong}", path.display(), idx + 1));
                 failure.hint("a schedule has one JSON object a line, as rms sim swf --schedule writes it")
@@ -162,7 +162,7 @@ fn parse(text: &str) -> Result<(i64, Stretch), String> {
         let wrong = error.to_string().replace(" at line 1 column", " at column");
         if error.is_eof() && !text.is_empty() { format!("it is cut off: {wrong}") } else { wrong }
     })?;
-    let time = |name: &str, number: &Number| time(number).ok_or_else(|| format!("'{name}': {number} is too large"));
+    let time = |name: &str, number: &Number| time(number).map_err(|wrong| format!("'{name}': {number} {wrong}"));
     let [submit, start, end] = [time("submit", &line.submit)?, time("start", &line.start)?, time("end", &line.end)?];
     let nodes: Result<Vec<Part>, String> = line.nodes.into_iter().map(part).collect();
     Ok((line.job, Stretch { job_idx: 0, submit, start, end, nodes: nodes? }))
@@ -179,14 +179,21 @@ fn part(NodeOfLine { node, cores: numbers, memory_mib }: NodeOfLine) -> Result<P
     Ok(Part { node: node as usize, cores, memory: Mebibytes(memory_mib) })
 }
 
-/// Converts seconds; `None` if they are beyond the range of times.
-fn time(seconds: &Number) -> Option<Time> {
+/// Converts seconds. Times are compared exactly, so none is rounded.
+///
+/// # Errors
+/// Says what is wrong: they are beyond the range of times, or not a whole number of milliseconds.
+fn time(seconds: &Number) -> Result<Time, &'static str> {
+    const TOO_LARGE: &str = "is too large";
     if let Some(whole) = seconds.as_i64() {
         let is_near = whole.unsigned_abs() <= MOST_SECONDS;
-        return is_near.then(|| Time::from_secs(whole));
+        return is_near.then(|| Time::from_secs(whole)).ok_or(TOO_LARGE);
     }
-    let exact = seconds.as_f64().filter(|exact| exact.abs() <= MOST_SECONDS as f64)?;
-    Some(Time::from_millis((exact * 1000.0).round() as i64))
+    let exact = seconds.as_f64().filter(|exact| exact.abs() <= MOST_SECONDS as f64).ok_or(TOO_LARGE)?;
+    let millis = (exact * 1000.0).round();
+    // Both are the number that is nearest to the same decimals.
+    let is_whole = millis / 1000.0 == exact;
+    is_whole.then(|| Time::from_millis(millis as i64)).ok_or("has more than three decimals: write milliseconds at most")
 }
 
 /// Some 30,000 years.

@@ -1,9 +1,11 @@
 //! A server's own journal as a workload: opened read-only, as a copy or while the server runs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rms_model::Settings;
 use rms_model::error::chain;
+use rms_model::settings::Subject;
 use rms_server::journal::Past;
 use rms_sim::batch::tune::Launchers;
 use rms_sim::batch::{ClusterNodes, JournalJobs, known_nodes};
@@ -47,7 +49,11 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
 
 /// Applies `key=value` of each `--set`. A key without a name applies to every cluster and user, also to those with
 /// their own value on the server; one with a name takes precedence, whatever the order.
-pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), Failure> {
+///
+/// # Errors
+/// A change is no setting, or is of a cluster of which there are no nodes.
+pub(super) fn apply(settings: &mut Settings, changes: &[String], nodes: &[ClusterNodes]) -> Result<(), Failure> {
+    let clusters: BTreeSet<&str> = nodes.iter().map(|nodes| nodes.cluster.as_str()).collect();
     let mut pairs = Vec::new();
     for change in changes {
         let (key, value) = change
@@ -56,6 +62,12 @@ pub(super) fn apply(settings: &mut Settings, changes: &[String]) -> Result<(), F
         pairs.push((key.trim(), value.trim()));
     }
     for (key, _) in &pairs {
+        if let Some(Subject::Cluster(name)) = Settings::subject_of(key)
+            && !clusters.contains(name)
+        {
+            let known = clusters.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Failure::usage(format!("--set {key}: there is no cluster '{name}'; the clusters are {known}")));
+        }
         settings.forget_own(key);
     }
     for (key, value) in pairs {
@@ -69,8 +81,22 @@ const JOURNAL: &str = "journal";
 #[cfg(test)]
 mod tests {
     use rms_model::{Allocation, Span};
+    use rms_sim::batch::uniform_nodes;
 
     use super::*;
+
+    fn nodes() -> [ClusterNodes; 2] {
+        ["a", "b"].map(|cluster| ClusterNodes { cluster: cluster.to_owned(), ..uniform_nodes(1, 1) })
+    }
+
+    #[test]
+    fn a_key_of_a_cluster_that_is_not_there_is_refused() {
+        let mut settings = Settings::default();
+        let refused = apply(&mut settings, &["fair_start@zz=1s".to_owned()], &nodes()).expect_err("there is none");
+        let expected = "there is no cluster 'zz'; the clusters are a, b";
+        assert!(refused.message.contains(expected), "{refused:?}");
+        assert_eq!(settings, Settings::default());
+    }
 
     #[test]
     fn a_key_without_a_name_is_tried_on_all_clusters() {
@@ -80,14 +106,14 @@ mod tests {
         let tried = |changes: &[&str]| {
             let mut settings = of_journal.clone();
             let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
-            apply(&mut settings, &changes).expect("they are settings");
+            apply(&mut settings, &changes, &nodes()).expect("they are settings");
             ["a", "b"].map(|cluster| settings.allocation_of(cluster))
         };
         assert_eq!(tried(&["policy=easy"]), [Allocation::Cores, Allocation::Nodes], "the journal's");
         assert_eq!(tried(&["allocation=nodes"]), [Allocation::Nodes; 2]);
         assert_eq!(tried(&["allocation@b=cores", "allocation=nodes"]), [Allocation::Nodes, Allocation::Cores]);
         let mut settings = of_journal.clone();
-        apply(&mut settings, &["allocation=nodes".to_owned()]).expect("it is one");
+        apply(&mut settings, &["allocation=nodes".to_owned()], &nodes()).expect("it is one");
         assert_eq!(settings.fair_start_of("a"), Span::from_secs(5), "another setting");
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let cost = Cost::now();
     let mut journal = journal_file::read(&args.journal)?;
-    journal_file::apply(&mut journal.settings, &args.set)?;
+    journal_file::apply(&mut journal.settings, &args.set, &journal.nodes)?;
     let failed = |error: &dyn std::error::Error| Failure::new("simulation", chain(error));
     let mut progress = Progress::new(journal.jobs.n_jobs());
     let batch = Batch::new(journal.settings, &journal.nodes, &journal.jobs).map_err(|error| failed(&error))?;

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     adaptation: Span,
     /// Maximum share of all node-time that ghosts may waste, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, allow_negative_numbers = true)]
     most_waste: f64,
     /// Number of resamples of the past; more give more accurate intervals
     #[arg(long, value_name = "COUNT", default_value_t = Sweep::default().n_resamples, value_parser = clap::value_parser!(u64).range(LEAST_RESAMPLES..=10_000))]
@@ -77,6 +77,11 @@ pub struct Args {
     /// Write the curve to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| format!("'{text}' is no percentage: write a number from 0 to 100"))
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
@@ -130,7 +135,7 @@ fn sweep_over<W: Workload + Sync>(
     workload: &W,
     launchers: Launchers,
 ) -> Result<Tuned, Failure> {
-    journal_file::apply(&mut settings, &args.set)?;
+    journal_file::apply(&mut settings, &args.set, nodes)?;
     let study = Study::new(sweep, &settings, nodes, workload, launchers);
     let n_nodes = nodes.iter().map(|cluster| cluster.names.len()).sum();
     let n_threads = side_by_side::n_threads(workload.n_jobs(), n_nodes);
