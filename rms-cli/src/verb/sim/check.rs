@@ -29,7 +29,8 @@ Examples:
   rms sim check ran.jsonl --nodes 64 --cores-per-node 16
   rms sim check ran.jsonl --memory-per-node 64G --json")]
 pub struct Args {
-    /// File with one JSON object per line, as written by rms sim swf --schedule, plain or compressed with gzip
+    /// File with one JSON object per line, as written by rms sim swf --schedule, plain or compressed
+    /// with gzip
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Nodes of the cluster; unlimited if absent
@@ -162,7 +163,7 @@ fn parse(text: &str) -> Result<(i64, Stretch), String> {
         let wrong = error.to_string().replace(" at line 1 column", " at column");
         if error.is_eof() && !text.is_empty() { format!("it is cut off: {wrong}") } else { wrong }
     })?;
-    let time = |name: &str, number: &Number| time(number).map_err(|wrong| format!("'{name}': {number} {wrong}"));
+    let time = |name: &str, number: &Number| time(number).ok_or_else(|| format!("'{name}': {number} is too large"));
     let [submit, start, end] = [time("submit", &line.submit)?, time("start", &line.start)?, time("end", &line.end)?];
     let nodes: Result<Vec<Part>, String> = line.nodes.into_iter().map(part).collect();
     Ok((line.job, Stretch { job_idx: 0, submit, start, end, nodes: nodes? }))
@@ -179,21 +180,15 @@ fn part(NodeOfLine { node, cores: numbers, memory_mib }: NodeOfLine) -> Result<P
     Ok(Part { node: node as usize, cores, memory: Mebibytes(memory_mib) })
 }
 
-/// Converts seconds. Times are compared exactly, so none is rounded.
-///
-/// # Errors
-/// Says what is wrong: they are beyond the range of times, or not a whole number of milliseconds.
-fn time(seconds: &Number) -> Result<Time, &'static str> {
-    const TOO_LARGE: &str = "is too large";
+/// Converts seconds, rounded to milliseconds: sums of decimals are seldom exact. `None` if they are beyond the range of
+/// times.
+fn time(seconds: &Number) -> Option<Time> {
     if let Some(whole) = seconds.as_i64() {
         let is_near = whole.unsigned_abs() <= MOST_SECONDS;
-        return is_near.then(|| Time::from_secs(whole)).ok_or(TOO_LARGE);
+        return is_near.then(|| Time::from_secs(whole));
     }
-    let exact = seconds.as_f64().filter(|exact| exact.abs() <= MOST_SECONDS as f64).ok_or(TOO_LARGE)?;
-    let millis = (exact * 1000.0).round();
-    // Both are the number that is nearest to the same decimals.
-    let is_whole = millis / 1000.0 == exact;
-    is_whole.then(|| Time::from_millis(millis as i64)).ok_or("has more than three decimals: write milliseconds at most")
+    let exact = seconds.as_f64().filter(|exact| exact.abs() <= MOST_SECONDS as f64)?;
+    Some(Time::from_millis((exact * 1000.0).round() as i64))
 }
 
 /// Some 30,000 years.
