@@ -161,7 +161,8 @@ fn long_no_program_opens_the_devices_of_other_jobs() {
     let first = submit(&deployment, "first", &["--gpus-per-node", "a:1"], &lines);
     assert_eq!(said(&deployment, "first"), ["open", "closed", "closed", "0/0/0"]);
     let second = submit(&deployment, "second", &["--gpus-per-node", "b:1"], &lines);
-    assert_eq!(said(&deployment, "second"), ["closed", "closed", "open", "2/2/2"]);
+    // What the kernel hides of GPUs decides how libraries number them, and not that of the fpga.
+    assert_eq!(said(&deployment, "second"), ["closed", "closed", "open", "2/0/0"]);
     let plain = submit(&deployment, "plain", &[], &lines);
     assert_eq!(said(&deployment, "plain"), ["closed", "closed", "closed", "//"]);
     for (name, job) in [("first", first), ("second", second), ("plain", plain)] {

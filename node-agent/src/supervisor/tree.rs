@@ -163,6 +163,7 @@ pub fn marked(mark: &str) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -199,14 +200,13 @@ mod tests {
 
     #[test]
     fn a_process_carries_the_variables_with_which_it_was_executed() {
-        let mut child = Command::new("sleep")
-            .arg("60")
-            .env("STEP", "1")
-            .env_remove("STE")
-            .env_remove("TEP")
-            .spawn()
-            .expect("sleep");
+        let mut cat = Command::new("cat");
+        cat.env("STEP", "1").env_remove("STE").env_remove("TEP").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = cat.spawn().expect("cat");
         let pid = Pid::from_raw(child.id() as i32);
+        // Once it answers, it has been executed.
+        child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
+        child.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it writes");
         let carried = ["STEP", "STE", "TEP"].map(|name| ["1", "", "11"].map(|value| carries(pid, name, value)));
         child.kill().expect("our child");
         child.wait().expect("our child");
