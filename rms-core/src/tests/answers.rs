@@ -88,7 +88,7 @@ fn a_job_would_start_after_its_begin_where_others_leave_it_room() {
 /// An estimate is that of the queue which the job would join: at its priority, and with the policy's order.
 #[test]
 fn a_job_would_start_when_the_queue_says_once_it_is_there() {
-    for_seeds("a_job_would_start_when_the_queue_says", 40, |dice| {
+    for_seeds("a_job_would_start_when_the_queue_says", 12, |dice| {
         for policy in ["views", "fcfs", "easy", "conservative", "slowdown"] {
             let mut on_nodes = World::new();
             for name in ["n1", "n2", "n3", "n4"] {
