@@ -104,7 +104,7 @@ impl Queue<'_> {
             }
         };
         let at = placed.estimate(now);
-        let begin = spec.begin.filter(|begin| at == Some(*begin));
+        let begin = spec.begin.filter(|begin| *begin > now && at == Some(*begin));
         let reason = begin.map_or(reason, |at| Some(Reason::NotBefore { at }));
         let request = placed.request().unwrap_or(&spec.options[0]).clone();
         Answer::WouldStart { request, at, reason, sizes: alone, now: Some(now) }
