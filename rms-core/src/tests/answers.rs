@@ -61,6 +61,13 @@ fn a_job_would_start_neither_held_nor_before_its_begin() {
     assert_eq!(would_start(Some(late), false), (Some(late), Some(Reason::NotBefore { at: late })));
     let (at, reason) = would_start(Some(soon), false);
     assert!(at.is_some_and(|at| at > soon) && matches!(reason, Some(Reason::Blocked { .. })), "{running} runs");
+    world.ask(Call::Cancel { select: Select::Ids(vec![running]) });
+    world.node("n2", &[]);
+    let submission = Submission { test_only: true, begin: Some(world.now), ..world.submission() };
+    let Answer::WouldStart { at, reason, .. } = world.ask(Call::Submit(Box::new(submission))) else {
+        panic!("no estimate")
+    };
+    assert_eq!((at, reason), (Some(world.now), None), "its begin is not what it waits for");
 }
 
 /// What is free now may be planned for others at its begin.
