@@ -200,7 +200,7 @@ fn long_a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
     deployment.rms(&["cancel", &owner.to_string()]).ok();
     deployment.wait_for_end(owner);
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(6), "it ended after {took:?}");
+    assert!(took < Duration::from_secs(20), "it ended after {took:?}");
     end(&deployment, "guest", guest);
 }
 

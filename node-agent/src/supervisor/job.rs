@@ -381,8 +381,8 @@ impl Job {
             }
             Phase::Ending(ending) if now < ending.kill_at => {
                 if ending.term_at.take_if(|at| *at <= now).is_some() {
-                    tree::signal_descendants(getpid(), nix::libc::SIGTERM);
-                    tree::signal_descendants(getpid(), nix::libc::SIGCONT);
+                    // Who is stopped handles it only once it continues.
+                    tree::signal_descendants(getpid(), &[nix::libc::SIGTERM, nix::libc::SIGCONT]);
                 }
             }
             Phase::Ending(ending) => {
@@ -392,7 +392,7 @@ impl Job {
                     // processes do not fork.
                     tree::stop_descendants(getpid());
                 }
-                tree::signal_descendants(getpid(), nix::libc::SIGKILL);
+                tree::signal_descendants(getpid(), &[nix::libc::SIGKILL]);
                 // The next walk finds what was forked during this one; usually there is no next walk, because the end
                 // of the last child wakes the supervisor first.
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));

@@ -46,18 +46,21 @@ fn descendants_that(root: Pid, mut is_meant: impl FnMut(Pid) -> bool) -> Vec<Pid
     found
 }
 
-/// Sends a signal to every descendant.
-pub fn signal_descendants(root: Pid, signal: i32) {
-    for pid in descendants(root) {
-        let _gone_already = crate::sys::kill(pid.as_raw(), signal);
+/// Sends signals to every descendant that lives, one after the other to each.
+pub fn signal_descendants(root: Pid, signals: &[i32]) {
+    for pid in living(root, &mut BTreeSet::new()) {
+        for signal in signals {
+            let _gone_already = crate::sys::kill(pid.as_raw(), *signal);
+        }
     }
 }
 
 /// Stops all descendants, so that none forks any more, until no new ones are found or the walks are used up.
 pub fn stop_descendants(root: Pid) {
+    let mut dead = BTreeSet::new();
     let mut n_before = 0;
     for _ in 0..MOST_WALKS {
-        let found = descendants(root);
+        let found = living(root, &mut dead);
         if found.len() == n_before {
             return;
         }
@@ -224,7 +227,7 @@ mod tests {
         }
         assert_eq!(below.iter().map(|pid| parent_of(*pid)).collect::<Vec<_>>(), [Some(shell), Some(shell)]);
         assert_eq!(all_by_parent().get(&shell.as_raw()).map(Vec::len), Some(2));
-        signal_descendants(shell, 9);
+        signal_descendants(shell, &[9]);
         child.wait().expect("the shell ends with its children");
     }
 }
