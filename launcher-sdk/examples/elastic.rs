@@ -42,7 +42,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
         let asked = negotiator.request(want).await?;
         match asked.settled().await? {
             Settled::Ready(ready) => println!("got {} more, as {}", ready.nodes.len(), asked.id()),
-            Settled::Ended { ending, reason } => println!("got nothing ({ending}): {reason}"),
+            Settled::Ended { ending, reason, why } => {
+                println!("got nothing ({ending}): {}", why.unwrap_or_else(|| reason.to_string()));
+            }
         }
     }
     while !Path::new("stop").exists() {

@@ -242,7 +242,7 @@ impl Dialogues {
             (Side::Rms | Side::Application, Some(_)) => Some(unknown),
         };
         let number = message.ack_seq.saturating_add(u32::from(statement.is_some()));
-        output.messages.push(Message { id: message.id, seq: number, ack_seq: message.seq, statement });
+        output.messages.push(Message::new(message.id, number, message.seq, statement));
         output
     }
 
@@ -250,7 +250,7 @@ impl Dialogues {
     /// sender may open the negotiation again under another number.
     pub fn turn_away(&self, opening: &Message) -> Output {
         let crossed = Statement::End { ending: Ending::Rejected, reason: Reason::Crossed };
-        let message = Message { id: opening.id, seq: 1, ack_seq: opening.seq, statement: Some(crossed) };
+        let message = Message::new(opening.id, 1, opening.seq, Some(crossed));
         Output { messages: vec![message], ..Output::default() }
     }
 

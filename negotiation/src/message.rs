@@ -22,6 +22,16 @@ pub struct Message {
     pub ack_seq: u32,
     /// Statement `seq`; absent if the message is only an acknowledgement.
     pub statement: Option<Statement>,
+    /// With an end by the RMS: what exactly was not possible, for people. No end decides by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl Message {
+    /// Returns a message without an explanation.
+    pub fn new(id: NegotiationId, seq: u32, ack_seq: u32, statement: Option<Statement>) -> Message {
+        Message { id, seq, ack_seq, statement, why: None }
+    }
 }
 
 /// A statement of an end. From the application, `Accept` and `End` are wishes; from the RMS, they are decisions.

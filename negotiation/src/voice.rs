@@ -74,7 +74,7 @@ impl Voice {
 
     /// Returns a message that only acknowledges. It needs no answer, so two ends never acknowledge each other forever.
     pub fn ack(&self, id: NegotiationId) -> Message {
-        Message { id, seq: self.seq, ack_seq: self.ack_seq, statement: None }
+        Message::new(id, self.seq, self.ack_seq, None)
     }
 
     /// Records that the other end has received all statements up to `seq`.

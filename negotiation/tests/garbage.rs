@@ -61,7 +61,7 @@ fn wild_message(dice: &mut Dice, id: NegotiationId) -> Message {
         }
     };
     let id = if dice.chance(90) { id } else { NegotiationId { initiator: side(dice), number: wild(dice) as u32 } };
-    Message { id, seq: wild(dice) as u32, ack_seq: wild(dice) as u32, statement }
+    Message::new(id, wild(dice) as u32, wild(dice) as u32, statement)
 }
 
 /// Returns a random action of an owner; most of them are not possible.

@@ -135,7 +135,7 @@ fn what_is_not_heard_is_said_again_with_growing_patience_and_the_last_word_ten_t
     }
     assert_eq!(n_words, 10);
     // A peer that asks later gets the same answer.
-    let ask = Message { id: ID, seq: 0, ack_seq: 1, statement: None };
+    let ask = Message::new(ID, 0, 1, None);
     let word = only(rms.receive(secs(9999), &ask));
     assert_eq!(word.statement, Some(Statement::End { ending: Ending::Expired, reason: Reason::Lapsed }));
     let _ = rms.receive(secs(9999), &Message { ack_seq: 2, ..ask });
@@ -238,7 +238,7 @@ fn other_nodes_than_agreed_are_not_taken() {
     assert_eq!(rms.act(secs(1), three), Err(ActError::Breach(breach.clone())));
     assert_eq!(rms.act(secs(1), Action::Ready), Err(ActError::Breach(Breach::Nodes { n_nodes: 0, agreed: 4 })));
     let forged = Statement::Ready { round: 1, nodes: (0..3).map(NodeId).collect() };
-    let forged = Message { id: ID, seq: 9, ack_seq: 1, statement: Some(forged) };
+    let forged = Message::new(ID, 9, 1, Some(forged));
     assert_eq!(application.receive(secs(1), &forged).refused, Some(Rejected::Breach(breach)));
     assert_eq!(application.phase(), Phase::Accepted);
 }

@@ -218,7 +218,7 @@ fn the_model_would_notice_two_ends_that_disagree() {
     let mut world = World::new(Side::Rms, 2);
     world.application.act(NOW, Action::Withdraw(Reason::Changed)).expect_err("nothing stands");
     let end = negotiation::Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
-    let forged = Message { id: world.rms.id(), seq: 1, ack_seq: 0, statement: Some(end) };
+    let forged = Message::new(world.rms.id(), 1, 0, Some(end));
     let _ = world.application.receive(NOW, &forged);
     assert!(std::panic::catch_unwind(|| world.check()).is_err());
 }

@@ -12,6 +12,7 @@ pub mod negotiate;
 pub mod refusal;
 pub mod stages;
 pub mod subscription;
+pub mod terms;
 
 pub use answer::Answer;
 pub use call::{Call, Query};

@@ -12,7 +12,7 @@ use crate::negotiations;
 use crate::sizes;
 use crate::stages;
 use crate::stamp;
-use crate::terms::{self, Allowed};
+use rms_api::terms::{self, Allowed};
 
 /// Returns why a job is not running, as a part of a sentence; `open` has the open negotiations that the caller may see.
 pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {

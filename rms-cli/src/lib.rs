@@ -61,7 +61,6 @@ mod step_files;
 mod submission;
 mod svg;
 mod table;
-mod terms;
 pub mod unmet;
 mod verb;
 mod view;

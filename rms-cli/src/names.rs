@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rms_model::{ClusterId, Request};
+use launcher_sdk::Client;
+use rms_api::terms::Allowed;
+use rms_model::{ClusterId, Request, Settings};
 
 /// Cluster names by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +18,19 @@ impl ClusterNames {
     /// Returns the name; the number for a cluster that has just joined.
     pub fn name(&self, cluster: ClusterId) -> String {
         self.0.get(&cluster).cloned().unwrap_or_else(|| format!("#{cluster}"))
+    }
+
+    /// Returns the limits of the deployment, as far as the caller may know them.
+    pub async fn allowed(&self, client: &Client) -> Allowed {
+        let settings = client.settings().await.ok().map(|told| {
+            let mut settings = Settings::default();
+            for (key, value) in &told {
+                // A newer server may have settings that are unknown here.
+                let _unknown = settings.set(key, value);
+            }
+            settings
+        });
+        Allowed { settings, clusters: self.0.clone() }
     }
 
     /// Returns the request as `a:2+b:2`, in the order of clusters.

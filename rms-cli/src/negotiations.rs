@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::json;
 use crate::names::ClusterNames;
 use crate::stamp;
-use crate::terms::{self, Allowed, last_proposal, price, time};
+use rms_api::terms::{self, Allowed, last_proposal, price, time};
 
 /// Returns the phase as one word.
 pub fn word(phase: Phase) -> &'static str {

@@ -62,7 +62,7 @@ impl Breakpoint {
             Event::Ready(Ready { direction: Direction::Shrink, negotiation, nodes, .. }) => {
                 self.gone(*negotiation, nodes);
             }
-            Event::Ended { negotiation, template: _, ending: Ending::Failed, reason } => match reason {
+            Event::Ended { negotiation, template: _, ending: Ending::Failed, reason, why: _ } => match reason {
                 // The application missed its deadline, or an administrator forces it: the nodes are taken.
                 Reason::BrokenPromise | Reason::Administrator => self.taken(*negotiation),
                 Reason::Declined | Reason::NoResources | Reason::Price | Reason::Policy => self.kept(*negotiation),
@@ -471,7 +471,7 @@ pub(crate) mod tests {
     }
 
     fn failed_because(reason: Reason) -> Event {
-        Event::Ended { negotiation: R1, template: None, ending: Ending::Failed, reason }
+        Event::Ended { negotiation: R1, template: None, ending: Ending::Failed, reason, why: None }
     }
 
     fn after(events: &[Event]) -> Breakpoint {

@@ -38,10 +38,11 @@ pub fn telling(event: &Event, now: Time) -> Telling {
             let text = format!("{}: it is ready", ready.negotiation);
             Telling { event: told, nodes: names(&ready.nodes), text }
         }
-        Event::Ended { negotiation, template, ending, reason } => {
+        Event::Ended { negotiation, template, ending, reason, why } => {
             let what = template.as_ref().map_or(0, |template| about(c::RMS_EVENT_OVER, *negotiation, template).what);
             let told = c::Event { what, ending: ending_number(*ending), ..named(c::RMS_EVENT_OVER, *negotiation) };
-            Telling { event: told, nodes: Vec::new(), text: format!("{negotiation}: {reason}") }
+            let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            Telling { event: told, nodes: Vec::new(), text: format!("{negotiation}: {reason}{why}") }
         }
         Event::Holding(holding) => {
             let told = c::Event { generation: holding.generation, ..plain(c::RMS_EVENT_NODES) };
@@ -202,7 +203,8 @@ mod tests {
     #[test]
     fn what_has_come_to_nothing_is_named() {
         let over = |template| {
-            let ended = Event::Ended { negotiation: A1, template, ending: Ending::Rejected, reason: Reason::Policy };
+            let ended =
+                Event::Ended { negotiation: A1, template, ending: Ending::Rejected, reason: Reason::Policy, why: None };
             let told = telling(&ended, Time::EPOCH).event;
             (told.kind, told.what, told.ending, told.n_items)
         };
@@ -211,6 +213,12 @@ mod tests {
         let cores = template(Direction::Shrink, Resource::Cores(ClusterId(0)));
         assert_eq!(over(Some(cores)), (c::RMS_EVENT_OVER, c::RMS_FEWER_CORES, c::RMS_REJECTED, 0));
         assert_eq!(over(None), (c::RMS_EVENT_OVER, 0, c::RMS_REJECTED, 0));
+        let text = |why: Option<&str>| {
+            let (ending, reason, why) = (Ending::Rejected, Reason::Policy, why.map(str::to_owned));
+            telling(&Event::Ended { negotiation: A1, template: None, ending, reason, why }, Time::EPOCH).text
+        };
+        assert_eq!(text(None), "a1: a policy forbids it");
+        assert_eq!(text(Some("nodes: 8 fewer proposed")), "a1: a policy forbids it: nodes: 8 fewer proposed");
     }
 
     #[test]

@@ -193,7 +193,7 @@ mod tests {
     fn message(number: u32, statement: u32) -> Message {
         let id = NegotiationId { initiator: Side::Rms, number };
         let end = Statement::End { ending: Ending::Rejected, reason: Reason::Declined };
-        Message { id, seq: statement, ack_seq: 0, statement: Some(end) }
+        Message::new(id, statement, 0, Some(end))
     }
 
     fn said(message: &Message) -> NegotiatorNotice {

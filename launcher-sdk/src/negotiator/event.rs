@@ -32,6 +32,9 @@ pub enum Event {
         ending: Ending,
         /// Why.
         reason: Reason,
+        /// What exactly was not possible, for people: the terms with their limits. Only if a term of the proposal was
+        /// the cause, and the server says so.
+        why: Option<String>,
     },
     /// What the application holds has changed: its nodes, or the time at which it is ended. Nodes that come are reported
     /// twice: as [coming](HeldNode::is_coming) once they are agreed, and again when they are ready. This comes before

@@ -297,7 +297,7 @@ impl Negotiation {
             (Some(settled), _) => Ok(settled.clone()),
             (None, Some(last)) => Err(owner::ended(self.negotiator.job(), last)),
             // It ended so long ago that its result is no longer kept.
-            (None, None) => Ok(Settled::Ended { ending: Ending::Failed, reason: Reason::Unknown }),
+            (None, None) => Ok(Settled::Ended { ending: Ending::Failed, reason: Reason::Unknown, why: None }),
         }
     }
 }

@@ -194,7 +194,15 @@ impl Negotiations {
 
     pub fn receive(&mut self, now: Time, message: &Message) -> Outcome {
         let output = self.dialogues.receive(now, message);
-        self.outcome_of(now, output)
+        let mut outcome = self.outcome_of(now, output);
+        for event in &mut outcome.events {
+            if let Event::Ended { negotiation, why, .. } = event
+                && *negotiation == message.id
+            {
+                why.clone_from(&message.why);
+            }
+        }
+        outcome
     }
 
     pub fn set_holding(&mut self, now: Time, holding: Holding) -> Outcome {
@@ -285,7 +293,7 @@ impl Negotiations {
                     let dialogue = self.dialogues.get(change.id);
                     let reason = dialogue.and_then(Dialogue::reason).unwrap_or(Reason::Unknown);
                     let template = dialogue.and_then(Dialogue::proposal).cloned();
-                    outcome.events.push(Event::Ended { negotiation: change.id, template, ending, reason });
+                    outcome.events.push(Event::Ended { negotiation: change.id, template, ending, reason, why: None });
                 }
                 // Our own statements, and phases in which we wait for the server.
                 Phase::Offered(Side::Application) | Phase::Countered(Side::Application) => {}

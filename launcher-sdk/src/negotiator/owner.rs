@@ -60,6 +60,8 @@ pub enum Settled {
         ending: Ending,
         /// Why.
         reason: Reason,
+        /// What exactly was not possible, for people, as in [`Event::Ended`].
+        why: Option<String>,
     },
 }
 
@@ -390,8 +392,8 @@ impl Owner {
     fn publish_result(&self, event: &Event) {
         let settled = match event {
             Event::Ready(ready) => Some((ready.negotiation, Settled::Ready(Box::new(ready.clone())))),
-            Event::Ended { negotiation, template: _, ending, reason } => {
-                Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason }))
+            Event::Ended { negotiation, template: _, ending, reason, why } => {
+                Some((*negotiation, Settled::Ended { ending: *ending, reason: *reason, why: why.clone() }))
             }
             Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) => None,
             Event::Holding(_) | Event::NodesLost(_) | Event::StageEnds(_) => None,

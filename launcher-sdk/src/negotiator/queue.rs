@@ -153,7 +153,7 @@ mod tests {
 
     fn ended(number: u32, reason: Reason) -> Event {
         let negotiation = NegotiationId { initiator: Side::Rms, number };
-        Event::Ended { negotiation, template: None, ending: Ending::Rejected, reason }
+        Event::Ended { negotiation, template: None, ending: Ending::Rejected, reason, why: None }
     }
 
     #[test]

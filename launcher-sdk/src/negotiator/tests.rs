@@ -416,7 +416,7 @@ fn an_ending_says_why_and_time_is_asked_for_as_nodes_are() {
     let id = table.requests(Want::more_time(Span::from_mins(10)).at_least(60_000));
     table.rms_does(id, Action::Reject(Reason::Policy));
     let events = table.take_events();
-    let [Event::Ended { negotiation, template: Some(template), ending, reason }] = events.as_slice() else {
+    let [Event::Ended { negotiation, template: Some(template), ending, reason, .. }] = events.as_slice() else {
         panic!("{events:?}")
     };
     assert_eq!((*negotiation, *ending, *reason), (id, Ending::Rejected, Reason::Policy));

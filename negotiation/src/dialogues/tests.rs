@@ -91,16 +91,13 @@ fn who_asks_about_a_negotiation_that_nobody_knows_hears_that_it_failed() {
     assert_eq!(application.get(id).and_then(Dialogue::reason), Some(Reason::Unknown));
 
     let statement = Some(Statement::Accept { round: 2 });
-    let down = Output { messages: vec![Message { id, seq: 1, ack_seq: 0, statement }], ..Output::default() };
+    let down = Output { messages: vec![Message::new(id, 1, 0, statement)], ..Output::default() };
     exchange(&mut rms, &mut new_application, Output::default(), down);
     assert_eq!(phase(&rms, id), Phase::Ended(Ending::Failed));
 
     let (mut new_rms, mut new_application) = dialogues();
     for statement in [None, Some(Statement::Accept { round: 1 })] {
-        let both = || Output {
-            messages: vec![Message { id, seq: 3, ack_seq: 2, statement: statement.clone() }],
-            ..Output::default()
-        };
+        let both = || Output { messages: vec![Message::new(id, 3, 2, statement.clone())], ..Output::default() };
         exchange(&mut new_rms, &mut new_application, both(), both());
     }
 }
@@ -116,7 +113,7 @@ fn a_flood_of_openings_is_turned_down_and_forgotten() {
         let template = Template::of_one(parties, Direction::Grow, item.clone()).expect("it is right");
         let statement = Some(Statement::Propose { round: 1, template, valid_for: MINUTE });
         let id = NegotiationId { initiator: Side::Application, number };
-        let output = rms.receive(NOW, &Message { id, seq: 1, ack_seq: 0, statement });
+        let output = rms.receive(NOW, &Message::new(id, 1, 0, statement));
         assert_eq!(output.refused, Some(Rejected::AlreadyOpen(held)));
         assert_eq!(output.messages.len(), 1);
     }

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
 use crate::table::Table;
-use crate::terms;
+use rms_api::terms;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

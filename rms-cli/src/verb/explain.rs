@@ -18,7 +18,7 @@ use crate::screen;
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
-use crate::terms::Allowed;
+use rms_api::terms::Allowed;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -47,7 +47,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
     let clusters = context.cluster_names(&client).await?;
     let (_, negotiations) = client.negotiations(None).await?;
-    let allowed = Allowed::ask(&client, &clusters).await;
+    let allowed = clusters.allowed(&client).await;
     let away = match found.live.iter().any(|detail| has_processes(&detail.line)) {
         true => client.nodes_of(NodeFilter { states: vec![NodeState::Away], ..NodeFilter::default() }).await?.nodes,
         false => Vec::new(),

@@ -29,10 +29,10 @@ use super::{
 use crate::look_up::Found;
 use crate::names::ClusterNames;
 use crate::output::{Form, Show, render};
-use crate::terms::Allowed;
 use crate::view::blocks::Canvas;
 use crate::view::segments::Window;
 use crate::view::svg;
+use rms_api::terms::Allowed;
 
 mod launchers;
 mod licences;

@@ -20,7 +20,7 @@ use crate::select::{self, One};
 use crate::size_range;
 use crate::stamp;
 use crate::table::Table;
-use crate::terms::{self, Allowed};
+use rms_api::terms;
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -231,7 +231,7 @@ async fn broken_term(client: &Client, job: JobId, negotiation: NegotiationId) ->
     let (_, lines) = client.negotiations(Some(job)).await.ok()?;
     let line = lines.iter().find(|line| line.record.id == negotiation)?;
     let clusters = ClusterNames::new(client.clusters().await.ok()?);
-    terms::broken(&line.record, &line.owner, &Allowed::ask(client, &clusters).await)
+    terms::broken(&line.record, &line.owner, &clusters.allowed(client).await)
 }
 
 fn ask(args: Args) -> Result<Ask, Failure> {

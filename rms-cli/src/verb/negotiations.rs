@@ -19,7 +19,7 @@ use crate::screen;
 use crate::select;
 use crate::stamp;
 use crate::table::Table;
-use crate::terms::{self, Allowed};
+use rms_api::terms::{self, Allowed};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
@@ -65,7 +65,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     lines.retain(|line| args.all || job.is_some() || !line.phase.is_over());
     // A job's own credentials may not query the clusters; numbers are shown then.
     let clusters = context.cluster_names(&client).await.unwrap_or_default();
-    let allowed = Allowed::ask(&client, &clusters).await;
+    let allowed = clusters.allowed(&client).await;
     context.output.show(&NegotiationsAnswer { now, lines, clusters, allowed, as_stories: job.is_some() })?;
     Ok(Exit::OK)
 }

@@ -425,7 +425,7 @@ impl Negotiations<'_> {
     ) {
         let dialogues = self.dialogues(job);
         let (heard, seen) = dialogues.get(id).map_or((0, 0), |dialogue| (dialogue.heard(), dialogue.said()));
-        let message = Message { id, seq: heard + 1, ack_seq: seen, statement: Some(statement) };
+        let message = Message::new(id, heard + 1, seen, Some(statement));
         let output = dialogues.receive(now, &message);
         self.record_dialogue(now, step, job, id, asking);
         self.send(step, job, output);

@@ -1,7 +1,10 @@
 //! Keeps the dialogues of each job and their durable copies in step, and sends their messages.
 
-use negotiation::{ActError, Action, Dialogue, Dialogues, Message, NegotiationId, Output, Phase, Rules, Side};
+use negotiation::{
+    ActError, Action, Dialogue, Dialogues, Ending, Message, NegotiationId, Output, Phase, Rules, Side, Statement,
+};
 use rms_api::negotiate::NegotiatorNotice;
+use rms_api::terms::{self, Allowed};
 use rms_model::{JobId, OnResize, Time};
 
 use super::Negotiations;
@@ -92,14 +95,26 @@ impl Negotiations<'_> {
 
     /// Sends messages to the application's negotiator; where the server is the proxy, it acknowledges them itself.
     pub(super) fn send(&mut self, step: &mut Step, job: JobId, output: Output) {
-        for message in output.messages {
+        for mut message in output.messages {
             if self.is_proxied(job, message.id) {
                 self.confirm(job, message.id);
             } else if self.negotiators.attached.contains_key(&job) {
+                message.why = self.why_rejected(job, &message);
                 let notice = NegotiatorNotice::Said(Box::new(message));
                 step.order(Effect::TellNegotiator { job, notice });
             }
         }
+    }
+
+    /// Returns which term of the last proposal was the cause, if this message rejects it.
+    fn why_rejected(&self, job: JobId, message: &Message) -> Option<String> {
+        let Some(Statement::End { ending: Ending::Rejected, reason }) = message.statement else { return None };
+        let dialogue = &self.negotiation(job, message.id)?.dialogue;
+        // The application knows why it has rejected a proposal of the server.
+        let template = dialogue.theirs().filter(|theirs| dialogue.proposal() == Some(theirs))?;
+        let state = self.context.state();
+        let allowed = Allowed { settings: Some(state.settings().clone()), clusters: state.clusters().clone() };
+        terms::broken_by(template, reason, &state.jobs()[&job].spec.owner.0, &allowed)
     }
 
     /// Acknowledges everything for an application whose proxy the server is.
@@ -109,7 +124,7 @@ impl Negotiations<'_> {
             return;
         };
         // A mere acknowledgement: it changes no phase, and is not answered.
-        let _ = dialogues.receive(Time::EPOCH, &Message { id, seq: number, ack_seq: seen, statement: None });
+        let _ = dialogues.receive(Time::EPOCH, &Message::new(id, number, seen, None));
     }
 }
 

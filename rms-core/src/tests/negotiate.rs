@@ -70,6 +70,8 @@ pub(super) struct App {
     holding_at_ready: Option<Holding>,
     ended: Option<Outcome>,
     is_replaced: bool,
+    /// What the server said last about a term that was not possible.
+    why: Option<String>,
     /// Its messages are kept back from the server.
     is_mute: bool,
 }
@@ -452,6 +454,7 @@ impl Scene {
             holding_at_ready: None,
             ended: None,
             is_replaced: false,
+            why: None,
             is_mute: false,
         };
         self.apps.insert(job, app);
@@ -501,6 +504,7 @@ impl Scene {
                 if let Some(Statement::Ready { .. }) = &message.statement {
                     app.holding_at_ready.clone_from(&app.holding);
                 }
+                app.why.clone_from(&message.why);
                 let output = app.dialogues.receive(self.world.now, &message);
                 self.speak(job, output);
             }

@@ -68,7 +68,7 @@ fn dialogue(at: Time) -> Dialogue {
     let template = Template::of_one(parties, Direction::Grow, item).expect("a template");
     let statement = Some(Statement::Propose { round: 1, template, valid_for: Span::from_mins(1) });
     let mut dialogues = Dialogues::new(Side::Rms, job, run, Rules::default());
-    let _ = dialogues.receive(at, &negotiation::Message { id, seq: 1, ack_seq: 0, statement });
+    let _ = dialogues.receive(at, &negotiation::Message::new(id, 1, 0, statement));
     dialogues.get(id).expect("it was heard").durable()
 }
 

@@ -376,7 +376,7 @@ fn who_has_not_attached_has_no_say_and_nobody_attaches_twice() {
         let (_, _, answer) = App::open(&client, &NegotiatorCall::Declare(declared)).await;
         assert_eq!(answer, Err("not_attached".to_owned()));
         let id = NegotiationId { initiator: Side::Application, number: 1 };
-        let accept = Message { id, seq: 1, ack_seq: 0, statement: Some(Statement::Accept { round: 1 }) };
+        let accept = Message::new(id, 1, 0, Some(Statement::Accept { round: 1 }));
         let (_, _, answer) = App::open(&client, &NegotiatorCall::Say(Box::new(accept))).await;
         assert_eq!(answer, Err("not_attached".to_owned()));
         let mut app = App::attach(client).await.expect("it may");
@@ -569,15 +569,10 @@ fn nonsense_is_refused_in_words_and_changes_nothing() {
         }
         // A valid one about other jobs, or about nothing known here, is refused, or has no effect.
         let says = [
-            Message { id: rms(1), seq: 1, ack_seq: 0, statement: Some(Statement::Accept { round: 1 }) },
-            Message { id: own(1), seq: 1, ack_seq: 9, statement: Some(Statement::Accept { round: 3 }) },
-            Message { id: own(90), seq: u32::MAX, ack_seq: u32::MAX, statement: None },
-            Message {
-                id: own(1),
-                seq: 2,
-                ack_seq: 0,
-                statement: Some(Statement::Ready { round: 1, nodes: [NodeId(u32::MAX)].into() }),
-            },
+            Message::new(rms(1), 1, 0, Some(Statement::Accept { round: 1 })),
+            Message::new(own(1), 1, 9, Some(Statement::Accept { round: 3 })),
+            Message::new(own(90), u32::MAX, u32::MAX, None),
+            Message::new(own(1), 2, 0, Some(Statement::Ready { round: 1, nodes: [NodeId(u32::MAX)].into() })),
         ];
         for message in says {
             app.say(&NegotiatorCall::Say(Box::new(message))).await;
@@ -621,7 +616,7 @@ fn replays_and_late_answers_change_nothing() {
             app.say(&NegotiatorCall::Say(Box::new(proposal.clone()))).await;
         }
         let end = Statement::End { ending: negotiation::Ending::Failed, reason: negotiation::Reason::Lost };
-        app.say(&NegotiatorCall::Say(Box::new(Message { id, seq: 9, ack_seq: 1, statement: Some(end) }))).await;
+        app.say(&NegotiatorCall::Say(Box::new(Message::new(id, 9, 1, Some(end))))).await;
         let id = app.propose(Direction::Grow, 1).await;
         app.until_phase(id, Phase::Applied).await;
         app.until_holding(|holding| holding.nodes.len() == 3).await;
@@ -641,7 +636,7 @@ fn a_flood_of_one_application_takes_little_memory_and_nobody_elses_time() {
         let flood = tokio::spawn(async move {
             for number in 1..u32::MAX {
                 let statement = Some(Statement::Accept { round: 1 });
-                let call = NegotiatorCall::Say(Box::new(Message { id: own(number), seq: 1, ack_seq: 0, statement }));
+                let call = NegotiatorCall::Say(Box::new(Message::new(own(number), 1, 0, statement)));
                 if sender.send(&NegotiatorSays { seq: u64::from(number), call }).await.is_err() {
                     break;
                 }
@@ -663,8 +658,7 @@ fn a_message_that_names_more_nodes_than_there_are_is_refused() {
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
         let nodes = (0..70_000).map(NodeId).collect();
-        let message =
-            Message { id: own(1), seq: 1, ack_seq: 0, statement: Some(Statement::Commit { round: 1, nodes }) };
+        let message = Message::new(own(1), 1, 0, Some(Statement::Commit { round: 1, nodes }));
         app.say(&NegotiatorCall::Say(Box::new(message))).await;
         let reason = app.client.link.closed().await;
         assert!(reason.contains("NegotiatorSays"), "{reason}");

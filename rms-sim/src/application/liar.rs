@@ -31,11 +31,11 @@ pub(super) fn lie(dice: &mut Dice, (job, run): (JobId, Run), said: &[Message], o
                 Statement::End { ending: negotiation::Ending::Failed, reason: Reason::Lost },
             ];
             let statement = dice.pick(&statements).cloned();
-            Message { id: foreign, seq: dice.number(0, 5), ack_seq: dice.number(0, 5), statement }
+            Message::new(foreign, dice.number(0, 5), dice.number(0, 5), statement)
         }
         _ => {
             let statement = proposal(dice, (job, run), any);
-            Message { id: any, seq: dice.number(1, 4), ack_seq: 0, statement: Some(statement) }
+            Message::new(any, dice.number(1, 4), 0, Some(statement))
         }
     }
 }

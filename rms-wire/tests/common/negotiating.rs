@@ -129,16 +129,16 @@ pub fn messages() -> Vec<Message> {
     ];
     let ends = REASONS.iter().zip(ENDINGS.iter().cycle());
     statements.extend(ends.map(|(reason, ending)| Statement::End { ending: *ending, reason: *reason }));
-    let say = |(seq, statement)| Message { id: id(Side::Rms, 7), seq, ack_seq: 1 << 20, statement: Some(statement) };
+    let say = |(seq, statement)| Message::new(id(Side::Rms, 7), seq, 1 << 20, Some(statement));
     let mut messages: Vec<Message> = (1..).zip(statements).map(say).collect();
-    messages.push(Message { id: id(Side::Application, u32::MAX), seq: 0, ack_seq: u32::MAX, statement: None });
+    messages.push(Message::new(id(Side::Application, u32::MAX), 0, u32::MAX, None));
     messages
 }
 
 /// Returns a statement that was added later, so that the others keep their places.
 fn recalled() -> Message {
     let statement = Statement::End { ending: Ending::Withdrawn, reason: Reason::Recalled };
-    Message { id: id(Side::Rms, 7), seq: 4, ack_seq: 1, statement: Some(statement) }
+    Message::new(id(Side::Rms, 7), 4, 1, Some(statement))
 }
 
 /// Returns asks about resources inside nodes, and licences.
@@ -167,7 +167,7 @@ pub fn calls() -> Vec<NegotiatorCall> {
     let of = |keeps| NegotiatorCall::Attach(Manner { survives_loss: keeps == Keeps::All, keeps });
     calls.extend([of(Keeps::All), of(Keeps::Nodes(vec!["n1".to_owned(), "n2".to_owned()]))]);
     let statement = Statement::End { ending: Ending::Rejected, reason: Reason::KeepsRanks };
-    let refused = Message { id: id(Side::Application, 2), seq: 2, ack_seq: 1, statement: Some(statement) };
+    let refused = Message::new(id(Side::Application, 2), 2, 1, Some(statement));
     calls.push(NegotiatorCall::Say(Box::new(refused)));
     calls.push(NegotiatorCall::Free(vec!["n1".to_owned(), "n2".to_owned()]));
     calls.push(NegotiatorCall::Say(Box::new(inside())));
@@ -231,7 +231,7 @@ pub fn inside() -> Message {
     ];
     let template = Template::new(parties, Direction::Shrink, vec![SetRule::All], items).expect("it is one");
     let statement = Statement::Propose { round: 1, template, valid_for: Span::from_secs(30) };
-    Message { id: id(Side::Application, 9), seq: 1, ack_seq: 0, statement: Some(statement) }
+    Message::new(id(Side::Application, 9), 1, 0, Some(statement))
 }
 
 pub fn stages() -> Stages {

@@ -245,7 +245,7 @@ fn a_proposal_about_nodes_that_it_does_not_have_is_rejected() {
     let item = scene.item(job, 9);
     let id = scene.app_opens(job, Direction::Grow, item);
     let statement = Some(negotiation::Statement::Commit { round: 2, nodes: Default::default() });
-    scene.send(job, negotiation::Message { id, seq: 2, ack_seq: 1, statement });
+    scene.send(job, negotiation::Message::new(id, 2, 1, statement));
     assert_eq!(scene.app(job).refused.len(), 1);
     assert_eq!(scene.phase(job, id), Phase::Countered(Side::Rms));
     scene.app_acts(job, id, Action::Accept);
@@ -257,7 +257,7 @@ fn a_flood_of_messages_ends_the_job_that_sends_it() {
     let other = scene.submit(1, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
     let id = negotiation::NegotiationId { initiator: Side::Application, number: 1 };
-    let message = negotiation::Message { id, seq: 0, ack_seq: 0, statement: None };
+    let message = negotiation::Message::new(id, 0, 0, None);
     let who = || Identity::of_job(job, Run(1));
     let said = || NegotiatorCall::Say(Box::new(message.clone()));
     for second in 1..=crate::rate::MAX_SECONDS_EXCEEDED {

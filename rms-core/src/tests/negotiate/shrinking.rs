@@ -1,6 +1,6 @@
 //! Nodes that are given back: kept and broken promises, orderly departures, and loans.
 
-use negotiation::{Action, Direction, NegotiationId, Phase, Reason, Side};
+use negotiation::{Action, Direction, Item, NegotiationId, Phase, Quantity, Reason, Resource, Side};
 use rms_api::Call;
 use rms_api::negotiate::{AskOutcome, Holding};
 use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
@@ -84,6 +84,30 @@ fn the_first_node_is_never_given_back() {
     scene.app_acts(job, id, Action::Commit([NodeId(1)].into()));
     assert_eq!(scene.app_phase(job, id), Phase::Ended(negotiation::Ending::Failed));
     assert_eq!(scene.held(job), [1, 2]);
+}
+
+/// The limits of an application's own proposal are told; that of the server is known to it.
+#[test]
+fn who_asks_for_what_is_not_possible_is_told_the_limit() {
+    let mut scene = Scene::new(3);
+    scene.set("growth_limit", "1");
+    let job = scene.submit(2, hour(), Some(malleable(1, 3, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let all = Item::up_to(Resource::Nodes(ClusterId(0)), 2, 2);
+    let mut is_told = |direction, least: u64, expected: Option<&str>| {
+        let mut item = all.clone();
+        item.terms.least = Quantity(least);
+        let id = scene.app_opens(job, direction, item);
+        assert!(scene.app_phase(job, id).is_over(), "{direction:?}");
+        assert_eq!(scene.app(job).why.as_deref(), expected, "{direction:?}");
+    };
+    let keeps = "nodes: 2 fewer proposed, at most 1 of 2 allowed: its first node stays to its end";
+    is_told(Direction::Shrink, 2, Some(keeps));
+    let grows = "nodes: 2 more proposed; growth_limit allows all jobs of root together 1 more than they started with";
+    is_told(Direction::Grow, 2, Some(grows));
+    let id = scene.wants_back(job, 1);
+    scene.app_acts(job, id, Action::Reject(Reason::Policy));
+    assert_eq!(scene.app(job).why, None);
 }
 
 /// A job that is told by a signal leaves by itself: the hostfile no longer has the nodes, and its processes run on

@@ -1,13 +1,12 @@
 //! The terms of proposals, and which term a proposal breaks: what was proposed, and what the other end or the cluster
 //! allows.
 
-use launcher_sdk::Client;
+use std::collections::BTreeMap;
+
 use negotiation::{Direction, Item, Phase, Price, Reason, Resource, Side, Sizes, Template};
-use rms_api::negotiate::{BudgetShortage, NegotiationRecord, Said};
 use rms_model::{ClusterId, Settings, Span};
 
-use crate::names::ClusterNames;
-use crate::stamp;
+use crate::negotiate::{BudgetShortage, NegotiationRecord, Said};
 
 /// Returns the standing proposal, or the last one.
 pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
@@ -62,34 +61,20 @@ fn item_against(wanted: &Item, by: Side, item: &Item, direction: Direction) -> V
     if let (Some(given), Some(longest)) = (item.terms.duration, terms.duration)
         && given != longest
     {
-        broken.push(format!("for how long: {} proposed, {} wanted", stamp::brief(given), stamp::brief(longest)));
+        broken.push(format!("for how long: {given} proposed, {longest} wanted"));
     }
     broken
 }
 
-/// The limits of the cluster that the caller may know.
-#[derive(Debug, Default)]
+/// The limits of the deployment that a proposal has to keep, as far as they are known.
+#[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    settings: Option<Settings>,
-    clusters: ClusterNames,
+    pub settings: Option<Settings>,
+    /// The names of the clusters.
+    pub clusters: BTreeMap<ClusterId, String>,
 }
 
 impl Allowed {
-    /// Reads the limits from the current settings.
-    pub async fn ask(client: &Client, clusters: &ClusterNames) -> Allowed {
-        let settings = client.settings().await.ok().map(|settings| Allowed::parse(&settings));
-        Allowed { settings, clusters: clusters.clone() }
-    }
-
-    fn parse(told: &[(String, String)]) -> Settings {
-        let mut settings = Settings::default();
-        for (key, value) in told {
-            // A newer server may have settings that are unknown here.
-            let _unknown = settings.set(key, value);
-        }
-        settings
-    }
-
     /// Returns how many nodes beyond their initial ones all jobs of a user may have.
     fn growth(&self, owner: &str) -> Option<u32> {
         self.settings.as_ref()?.growth_limit_of(owner)
@@ -102,7 +87,8 @@ impl Allowed {
     /// Returns the lowest price in a negotiation about nodes of a cluster.
     fn least_price(&self, cluster: ClusterId) -> Option<Price> {
         let settings = self.settings.as_ref()?;
-        let floor = settings.price_in(&self.clusters.name(cluster)).saturating_mul(settings.price_floor.into());
+        let name = self.clusters.get(&cluster).map_or("", String::as_str);
+        let floor = settings.price_in(name).saturating_mul(settings.price_floor.into());
         Some(Price(floor.div_ceil(100)))
     }
 
@@ -130,6 +116,11 @@ pub fn broken(record: &NegotiationRecord, owner: &str, allowed: &Allowed) -> Opt
         Said::Phase { .. } | Said::Proposed { .. } => None,
     })??;
     let (_, _, template) = last_proposal(record)?;
+    broken_by(template, reason, owner, allowed)
+}
+
+/// Returns why a proposal was refused to a job of this user for this reason, if a term of it was the cause.
+pub fn broken_by(template: &Template, reason: Reason, owner: &str, allowed: &Allowed) -> Option<String> {
     let direction = template.direction();
     let live = template.items().iter().filter(|item| item.is_live());
     let all: Vec<String> = live.filter_map(|item| refused(item, direction, reason, (owner, allowed))).collect();
@@ -185,9 +176,7 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
             Some(format!("{proposed}; only clusters where it has nodes give and take licences"))
         }
         (Reason::Policy, Resource::Time, Direction::Grow) => {
-            let longest = allowed
-                .longest_wall()
-                .map_or_else(|| "less".to_owned(), |wall| format!("{} in all", stamp::brief(wall)));
+            let longest = allowed.longest_wall().map_or_else(|| "less".to_owned(), |wall| format!("{wall} in all"));
             Some(format!("{proposed}; max_wall, the longest wall time, allows {longest}"))
         }
         (Reason::Policy, Resource::Time, Direction::Shrink) => {
@@ -253,7 +242,7 @@ fn amount(resource: &Resource, quantity: u64) -> String {
             quantity.to_string()
         }
         Resource::Memory(_) => format!("{quantity} MiB"),
-        Resource::Time => stamp::brief(time(quantity)),
+        Resource::Time => time(quantity).to_string(),
     }
 }
 
@@ -309,11 +298,12 @@ mod tests {
     fn a_refusal_names_the_term() {
         let item = |direction, quantity| proposal(direction, quantity, |_| {}).items()[0].clone();
         let told = [("growth_limit", "4"), ("growth_limit@bob", "2"), ("price", "500"), ("price_floor", "80")];
-        let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let settings = Some(Allowed::parse(&told));
+        let mut limits = Settings::default();
+        told.iter().for_each(|(key, value)| limits.set(key, value).expect("a setting"));
+        let settings = Some(limits);
         let mut poor = settings.clone();
         assert_eq!(poor.as_mut().map(|poor| poor.set("budget@bob", "7")), Some(Ok(())));
-        let allowed = Allowed { settings, clusters: ClusterNames::default() };
+        let allowed = Allowed { settings, clusters: BTreeMap::new() };
         let refused = |item: &Item, direction, reason| refused(item, direction, reason, ("bob", &allowed));
         assert_eq!(
             refused(&item(Direction::Shrink, 8), Direction::Shrink, Reason::Policy).as_deref(),
@@ -338,7 +328,7 @@ mod tests {
             Some("price of a node and hour: 0.4 proposed"),
             "he has no budget"
         );
-        let poor = Allowed { settings: poor, clusters: ClusterNames::default() };
+        let poor = Allowed { settings: poor, clusters: BTreeMap::new() };
         assert_eq!(
             super::refused(&bids(400), Direction::Grow, Reason::Price, ("bob", &poor)).as_deref(),
             Some("nodes: 3 more proposed; the budget of bob does not last for it: 'rms budget' shows what is left")
