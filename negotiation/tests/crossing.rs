@@ -5,10 +5,11 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use common::channel::Channel;
 use common::nodes;
 use negotiation::{
-    Action, Change, Dialogue, Dialogues, Direction, Message, NegotiationId, Output, Phase, Reason, Rules, SetRule,
-    Side, Template,
+    Action, Change, Dialogue, Dialogues, Direction, NegotiationId, Output, Phase, Reason, Rules, SetRule, Side,
+    Template,
 };
 use rms_model::{JobId, NodeId, Run, Span, Time};
 use test_kit::{Dice, for_seeds};
@@ -17,10 +18,7 @@ struct World {
     dice: Dice,
     now: Time,
     dialogues: [Dialogues; 2],
-    loss: u32,
-    slowest: u64,
-    channel: BTreeMap<(Time, u64), (Side, Message)>,
-    n_sent: u64,
+    channel: Channel,
     n_opened: u64,
     n_crossed: u64,
     /// How each negotiation ended, as known to each end.
@@ -36,10 +34,7 @@ impl World {
         World {
             now: Time::EPOCH,
             dialogues: SIDES.map(|side| Dialogues::new(side, JobId(7), Run(1), rules)),
-            loss: dice.one_of(&[0, 20, 70]),
-            slowest: dice.one_of(&[1, 3_000, 40_000]),
-            channel: BTreeMap::new(),
-            n_sent: 0,
+            channel: Channel::new(dice.one_of(&[0, 20, 70]), 30, dice.one_of(&[1, 3_000, 40_000])),
             n_opened: 0,
             n_crossed: 0,
             ended: [BTreeMap::new(), BTreeMap::new()],
@@ -52,14 +47,8 @@ impl World {
             let before = self.ended[from as usize].insert(*id, *to);
             assert_eq!(before, None, "{id} ended twice for the {from}");
         }
-        for message in output.messages {
-            for _ in 0..self.dice.one_of(&[1, 1, 2]) {
-                self.n_sent += 1;
-                let arrives = self.now + Span::from_millis(self.dice.below(self.slowest) as i64);
-                if !self.dice.chance(self.loss) {
-                    self.channel.insert((arrives, self.n_sent), (from.other(), message.clone()));
-                }
-            }
+        for message in &output.messages {
+            self.channel.send(&mut self.dice, self.now, from.other(), message);
         }
     }
 
@@ -87,17 +76,16 @@ impl World {
     }
 
     fn step(&mut self) -> bool {
-        let arrives = self.channel.keys().next().copied();
+        let arrival = self.channel.next_arrival();
         let deadlines = self.dialogues.iter().filter_map(Dialogues::next_deadline).min();
         let is_open = self.dialogues.iter().any(|dialogues| dialogues.all().iter().any(|end| !end.phase().is_over()));
         let wants = self.n_opened < OPENINGS || is_open;
         let acts = wants.then(|| self.now + Span::from_millis(self.dice.below(9_000) as i64));
-        let Some(next) = [arrives.map(|(time, _)| time), deadlines, acts].into_iter().flatten().min() else {
+        let Some(next) = [arrival, deadlines, acts].into_iter().flatten().min() else {
             return false;
         };
         self.now = next.max(self.now);
-        if let Some((side, message)) = arrives.filter(|key| key.0 <= self.now).and_then(|key| self.channel.remove(&key))
-        {
+        if let Some((side, message)) = self.channel.receive(self.now) {
             let output = self.dialogues[side as usize].receive(self.now, &message);
             self.n_crossed += u64::from(matches!(output.refused, Some(negotiation::Rejected::AlreadyOpen(_))));
             self.send(side, output);

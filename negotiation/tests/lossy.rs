@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::channel::Channel;
 use common::{nodes, template};
 use negotiation::{
     ActError, Action, Breach, Change, Dialogue, Direction, Ending, Item, Message, NegotiationId, Output, Phase,
@@ -22,14 +23,7 @@ struct World {
     application: Dialogue,
     /// The error of the application's clock.
     skew: Span,
-    loss: u32,
-    duplicates: u32,
-    slowest: u64,
-    /// No message gets through before this time.
-    cut_until: Time,
-    /// Messages by time of arrival, with their destination; the number makes keys unique.
-    channel: BTreeMap<(Time, u64), (Side, Message)>,
-    n_sent: u64,
+    channel: Channel,
     n_steps: u64,
     /// The proposals of each end.
     proposals: Vec<(Side, u16, Template)>,
@@ -54,12 +48,11 @@ impl World {
             rms: end(Side::Rms),
             application: end(Side::Application),
             skew: Span::from_millis(dice.below(20_000_000) as i64 - 10_000_000),
-            loss: dice.one_of(&[0, 10, 50, 90]),
-            duplicates: dice.one_of(&[0, 20, 60]),
-            slowest: dice.one_of(&[1, 2_000, 90_000]),
-            cut_until: Time::EPOCH,
-            channel: BTreeMap::new(),
-            n_sent: 0,
+            channel: Channel::new(
+                dice.one_of(&[0, 10, 50, 90]),
+                dice.one_of(&[0, 20, 60]),
+                dice.one_of(&[1, 2_000, 90_000]),
+            ),
             n_steps: 0,
             proposals: Vec::new(),
             trace: Vec::new(),
@@ -82,19 +75,11 @@ impl World {
     }
 
     fn send(&mut self, from: Side, output: Output) {
-        for Change { from: before, to, .. } in output.changes {
+        for Change { from: before, to, .. } in &output.changes {
             self.trace.push(format!("{} {from}: {before} -> {to}", self.now.as_millis()));
         }
-        for message in output.messages {
-            let n_copies = if self.dice.chance(self.duplicates) { 3 } else { 1 };
-            for _ in 0..n_copies {
-                let is_lost = self.now < self.cut_until || self.dice.chance(self.loss);
-                let arrives = self.now + Span::from_millis(self.dice.below(self.slowest) as i64);
-                self.n_sent += 1;
-                if !is_lost {
-                    self.channel.insert((arrives, self.n_sent), (from.other(), message.clone()));
-                }
-            }
+        for message in &output.messages {
+            self.channel.send(&mut self.dice, self.now, from.other(), message);
         }
     }
 
@@ -205,8 +190,7 @@ impl World {
         if !is_late {
             self.disturb();
         }
-        let arrives = self.channel.keys().next().copied();
-        let arrival = arrives.map(|(time, _)| time);
+        let arrival = self.channel.next_arrival();
         let of_rms = self.rms.next_deadline();
         let of_application = self.application.next_deadline().map(|time| time - self.skew);
         // Owners think for a while before they act.
@@ -215,9 +199,7 @@ impl World {
         let acts = (!is_late && (awaits(&self.rms) || awaits(&self.application))).then_some(thought);
         let Some(next) = [arrival, of_rms, of_application, acts].into_iter().flatten().min() else { return false };
         self.now = next.max(self.now);
-        if let Some((side, message)) =
-            arrives.filter(|(time, _)| *time <= self.now).and_then(|key| self.channel.remove(&key))
-        {
+        if let Some((side, message)) = self.channel.receive(self.now) {
             self.receive(side, &message);
         } else if acts == Some(next) {
             let side = self.dice.one_of(&[Side::Rms, Side::Application]);
@@ -248,8 +230,8 @@ impl World {
             let side = self.dice.one_of(&[Side::Rms, Side::Application]);
             self.restart(side);
         }
-        if self.dice.chance(1) && self.cut_until == Time::EPOCH {
-            self.cut_until = self.now + Span::from_millis(self.dice.below(600_000) as i64);
+        if self.dice.chance(1) && self.channel.cut_until == Time::EPOCH {
+            self.channel.cut_until = self.now + Span::from_millis(self.dice.below(600_000) as i64);
         }
     }
 
@@ -323,7 +305,7 @@ fn long_they_always_end_and_agree_how() {
         }
         world.check_concessions();
         *outcomes.entry(rms.phase()).or_default() += 1;
-        n_messages += world.n_sent;
+        n_messages += world.channel.n_sent;
         n_rounds += world.proposals.len();
         most_rounds = most_rounds.max(world.proposals.len());
     });
@@ -340,7 +322,7 @@ fn long_they_always_end_and_agree_how() {
 fn expiry_counts_from_the_proposal_and_by_the_clock_of_the_rms() {
     for_seeds("expiry_counts", 500, |dice| {
         let mut world = World::new(dice.clone());
-        world.loss = 100;
+        world.channel.loss = 100;
         while world.proposals.is_empty() {
             let side = world.rms.id().initiator;
             world.act(side);

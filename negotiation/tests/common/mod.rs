@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test program uses its own part of it")]
 
+pub mod channel;
+
 use negotiation::{Direction, Item, Parties, Price, Resource, Side, Template};
 use rms_model::{ClusterId, JobId, Run};
 
