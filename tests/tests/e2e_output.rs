@@ -78,6 +78,18 @@ fn stream(deployment: &Deployment, node: &str, job: u64) -> PathBuf {
     deployment.agent_dir(node).join(format!("spool/jobs/{job}.1/out.0"))
 }
 
+/// Its node forgets a short job at its end, usually before the client asks for the output.
+#[test]
+fn a_run_that_writes_to_a_file_misses_no_output() {
+    let deployment = Deployment::of_nodes(1);
+    let file = deployment.path().join("out");
+    for turn in 0..12 {
+        let turn = turn.to_string();
+        deployment.rms(&["run", "-o", &file.display().to_string(), "echo", &turn]).ok();
+        assert_eq!(fs::read_to_string(&file).expect("it was written"), format!("{turn}\n"));
+    }
+}
+
 #[test]
 fn long_an_agent_that_was_away_sends_what_it_has_left() {
     let mut deployment = Deployment::of_nodes(1);

@@ -105,6 +105,7 @@ pub async fn run(mut args: Args, context: &Context) -> Result<Exit, Failure> {
         // Otherwise task 0 would wait for the end of what nobody sends.
         args.options.input.get_or_insert_with(|| "/dev/null".to_owned());
     }
+    let has_file = args.options.output.is_some();
     let name = args.command[0].rsplit('/').next().unwrap_or_default().to_owned();
     let work = Work::Tasks { argv: args.command };
     let order = Order { work, name, output: Output::Stream, test_only: args.test_only, script };
@@ -120,7 +121,7 @@ pub async fn run(mut args: Args, context: &Context) -> Result<Exit, Failure> {
     if has_input {
         stdin::forward(follow.input());
     }
-    let mut running = Running::new(job, client.clone(), context.output.form(), args.label);
+    let mut running = Running { has_file, ..Running::new(job, client.clone(), context.output.form(), args.label) };
     let exit = running.attend(&mut follow, &mut interrupts).await?;
     running.report(exit)?;
     Ok(exit)
@@ -214,6 +215,8 @@ struct Running {
     is_killed: bool,
     /// Whether the reader of the output has closed it, which ends a program by SIGPIPE.
     is_unread: bool,
+    /// Whether the job writes to a file: nodes keep no output of it, and forget it at its end.
+    has_file: bool,
     notice: WaitNotice,
     missing: Vec<Missing>,
 }
@@ -231,6 +234,7 @@ impl Running {
             is_interrupted: false,
             is_killed: false,
             is_unread: false,
+            has_file: false,
             notice: WaitNotice::default(),
             missing: Vec::new(),
         }
@@ -255,6 +259,7 @@ impl Running {
                         }
                     }
                     Some(FollowEvent::Change(change)) => self.changed(change),
+                    Some(FollowEvent::Missing(_)) if self.has_file => {}
                     Some(FollowEvent::Missing(missing)) => self.missing.push(missing),
                     Some(FollowEvent::Away { node, at_most }) => missing::tell_away(self.job, &node, at_most, self.form),
                     None => break,
