@@ -101,7 +101,7 @@ impl Mix {
     /// Nothing, and a word about it, if there is no compiler for it.
     fn prepare(n_cpus: u32, table: &mut Table) -> Result<Option<Mix>> {
         let Some(openmp) = openmp::build_or_skip(OpenMp::Gnu, "mix") else { return Ok(None) };
-        let mpi = apps::build_or_skip(Mpi::OpenMpi, "mix_mpi").zip(Mpi::OpenMpi.mpirun());
+        let mpi = apps::build_hybrid_or_skip(Mpi::OpenMpi, "mix_mpi").zip(Mpi::OpenMpi.mpirun());
         let programs = Programs { openmp, mpi };
         let mut speeds = BTreeMap::new();
         let mut jobs = Vec::with_capacity(N_JOBS);
@@ -168,18 +168,17 @@ impl Mix {
 impl Programs {
     /// What a shell executes for it.
     fn command(&self, job: &Job, n_pieces: u64) -> String {
-        let (n_cpus, kind) = (job.n_cpus, job.kind.word());
+        let ((n_tasks, n_threads), kind) = (job.tasks(), job.kind.word());
+        // So many threads, also if it begins with fewer CPUs, once it has them all.
+        let threads = format!("export OMP_NUM_THREADS={n_threads}\n");
         match &self.mpi {
             Some((program, mpirun)) if job.is_mpi => format!(
-                "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n\
-                 exec '{}' --host localhost:{n_cpus} -n {n_cpus} --bind-to none '{}' {kind} {n_pieces}",
+                "{threads}export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n\
+                 exec '{}' --host localhost:{n_tasks} -n {n_tasks} --bind-to none '{}' {kind} {n_pieces}",
                 mpirun.display(),
                 program.display()
             ),
-            // So many threads, also if it begins with fewer CPUs, once it has them all.
-            Some(_) | None => {
-                format!("export OMP_NUM_THREADS={n_cpus}\nexec '{}' {kind} {n_pieces}", self.openmp.display())
-            }
+            Some(_) | None => format!("{threads}exec '{}' {kind} {n_pieces}", self.openmp.display()),
         }
     }
 
@@ -201,16 +200,12 @@ impl Programs {
 
 /// The same of all regimes but for the wall time; its number.
 fn submit(cluster: &Cluster, job: &Job, regime: &Regime, script: &Path) -> Result<u64> {
-    let (wall, n_cpus) = (format!("{}s", job.wall_secs * regime.patience), job.n_cpus.to_string());
-    let script = script.display().to_string();
+    let wall = format!("{}s", job.wall_secs * regime.patience);
+    let (n_tasks, n_cpus) = job.tasks();
+    let (n_tasks, n_cpus, script) = (n_tasks.to_string(), n_cpus.to_string(), script.display().to_string());
     let as_usual = ["submit", "--json", "-N", "1", "-t", &wall, "-o", "/dev/null", "-e", "/dev/null"];
-    let flags = if job.is_mpi {
-        // A rank has one CPU and keeps it.
-        vec!["-n", &n_cpus, "-c", "1"]
-    } else {
-        vec!["-n", "1", "-c", &n_cpus, "--share", "--malleable-threads"]
-    };
-    let answer = cluster.rms(&[&as_usual, &flags[..], &[&script]].concat())?;
+    let flags = ["-n", &n_tasks, "-c", &n_cpus, "--share", "--malleable-threads", &script];
+    let answer = cluster.rms(&[&as_usual[..], &flags[..]].concat())?;
     let answer: Value = serde_json::from_slice(&answer.stdout).context("no JSON")?;
     answer["job"].as_u64().context("no job")
 }

@@ -34,7 +34,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub kind: Kind,
-    /// Ranks of one CPU each in place of threads; such a job shares nothing.
+    /// One rank of MPI with threads; a second one from four CPUs on.
     pub is_mpi: bool,
     pub n_cpus: u32,
     /// From the beginning of the run.
@@ -89,6 +89,14 @@ pub fn draw(seed: u64, n_cpus: u32) -> Vec<Job> {
         job
     };
     kinds.into_iter().map(job).collect()
+}
+
+impl Job {
+    /// Its tasks, and the CPUs and threads of each.
+    pub fn tasks(&self) -> (u32, u32) {
+        let n_tasks = if self.is_mpi && self.n_cpus >= 4 { 2 } else { 1 };
+        (n_tasks, self.n_cpus / n_tasks)
+    }
 }
 
 /// Evenly on a logarithmic scale, by a number from 0 to 1.
