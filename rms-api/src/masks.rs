@@ -98,7 +98,7 @@ pub struct SeenMasks {
 }
 
 /// One process of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessMask {
     pub pid: i32,
     /// The task that it belongs to, if any.
@@ -109,6 +109,9 @@ pub struct ProcessMask {
     pub n_threads: u32,
     /// The CPUs on which any of its threads may run.
     pub cpus: Indices,
+    /// Which threads may run where, if not all may run on the same CPUs; the most threads first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_threads: Vec<ThreadMask>,
     /// The CPUs that it was told to use, if it adapts to the CPUs of its job itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Indices>,
@@ -119,4 +122,11 @@ pub struct ProcessMask {
     /// be many times slower than its CPUs.
     #[serde(default)]
     pub is_slow_team: bool,
+}
+
+/// Threads of a process that may run on the same CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadMask {
+    pub n_threads: u32,
+    pub cpus: Indices,
 }

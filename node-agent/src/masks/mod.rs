@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Pid;
-use rms_api::masks::{MaskOrder, MaskedJob, ProcessMask, SeenMasks};
+use rms_api::masks::{MaskOrder, MaskedJob, ProcessMask, SeenMasks, ThreadMask};
 use rms_malleable::{Answer, Flags, Request, Status};
 use rms_model::{Grant, Indices};
 use rms_wire::{Channel, MasksAsked, MasksSeen};
@@ -39,6 +39,8 @@ const MAX_INSPECTIONS: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The most threads of a process whose masks are read; further ones are skipped.
 const MOST_THREADS: usize = 4096;
+/// The most different masks of the threads of a process that are listed.
+const MOST_MASKS: usize = 64;
 
 impl Masks {
     pub fn new(shares: Shares, setup: Arc<Setup>) -> Masks {
@@ -153,8 +155,10 @@ impl Inspection<'_> {
         let path = Path::new("/proc").join(pid.to_string());
         let program = fs::read_to_string(path.join("comm")).ok()?.trim_end().to_owned();
         let threads = tree::threads(pid);
-        let mut cpus = CpuSet::new();
-        threads.iter().take(MOST_THREADS).filter_map(|thread| cpus_of(*thread).ok()).for_each(|own| cpus.extend(own));
+        let masks = threads.iter().take(MOST_THREADS).filter_map(|thread| cpus_of(*thread).ok());
+        let mut by_mask: BTreeMap<CpuSet, u32> = BTreeMap::new();
+        masks.for_each(|mask| *by_mask.entry(mask).or_default() += 1);
+        let cpus: CpuSet = by_mask.keys().flatten().copied().collect();
         let variables = Variables::of(&path);
         // The generation of the job's CPUs with which the process started.
         let began: Option<u32> = variables.number("RMS_GENERATION");
@@ -166,11 +170,24 @@ impl Inspection<'_> {
             program,
             n_threads: threads.len() as u32,
             cpus: cpus.iter().copied().collect(),
+            of_threads: of_threads(by_mask),
             told: told.map(|answer| answer.cpus.iter().copied().collect()),
             is_behind: told.is_some_and(|answer| !answer.is_acknowledged),
             is_slow_team,
         })
     }
+}
+
+/// Returns which threads may run where, if not all may run on the same CPUs.
+fn of_threads(by_mask: BTreeMap<CpuSet, u32>) -> Vec<ThreadMask> {
+    if by_mask.len() < 2 {
+        return Vec::new();
+    }
+    let mask = |(cpus, n_threads): (CpuSet, u32)| ThreadMask { n_threads, cpus: cpus.into_iter().collect() };
+    let mut masks: Vec<ThreadMask> = by_mask.into_iter().map(mask).collect();
+    masks.sort_by_key(|mask| std::cmp::Reverse(mask.n_threads));
+    masks.truncate(MOST_MASKS);
+    masks
 }
 
 /// The environment with which a process was executed.
@@ -208,5 +225,15 @@ mod tests {
         check(b"RMS_TASK_ID=12\0RMS_STEP_ID=0\0", None);
         check(b"XRMS_TASK_ID=12\0RMS_TASK_IDS=3\0RMS_TASK_ID=x\0", None);
         check(b"", None);
+    }
+
+    #[test]
+    fn threads_are_told_apart_where_they_differ() {
+        let masks = |threads: &[(&[u32], u32)]| {
+            of_threads(threads.iter().map(|(cpus, n_threads)| (cpus.iter().copied().collect(), *n_threads)).collect())
+        };
+        assert_eq!(masks(&[(&[0, 1], 8)]), []);
+        let of = |n_threads, cpus: &str| ThreadMask { n_threads, cpus: cpus.parse().expect("a list") };
+        assert_eq!(masks(&[(&[0], 1), (&[0, 1, 2, 3], 7)]), [of(7, "0-3"), of(1, "0")]);
     }
 }

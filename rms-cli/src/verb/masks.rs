@@ -1,7 +1,7 @@
 //! `rms masks`: which CPUs jobs are to use on their nodes, which their processes may use, and which are lent to whom.
 
 use rms_api::answer::LoanLine;
-use rms_api::masks::{JobMasks, MaskOrder, MasksOf, NodeMasks, ProcessMask, ProcessOf};
+use rms_api::masks::{JobMasks, MaskOrder, MasksOf, NodeMasks, ProcessMask, ProcessOf, ThreadMask};
 use rms_model::{Indices, JobId, Time};
 use serde_json::{Value, json};
 
@@ -124,6 +124,8 @@ impl Masks {
                 };
                 remarks.extend(masks.lent.iter().map(|line| loan(line, "lends", "to")));
                 remarks.extend(masks.borrowed.iter().map(|line| loan(line, "borrows", "of")));
+                let processes = masks.seen.iter().flat_map(|seen| &seen.processes);
+                remarks.extend(processes.filter_map(threads).map(|threads| format!("{}: {threads}", node.node)));
                 remarks.extend(slow_teams(masks).map(|team| format!("{}: {team}", node.node)));
                 match &masks.seen {
                     Some(seen) if seen.n_processes as usize > seen.processes.len() => {
@@ -170,6 +172,7 @@ impl Show for Masks {
 fn job_json(masks: &JobMasks) -> Value {
     let JobMasks { of, name, owner, lent, borrowed, seen } = masks;
     let loans = |lines: &[LoanLine]| lines.iter().map(job_json::loan).collect::<Vec<_>>();
+    let of_threads = |mask: &ThreadMask| json!({"threads": mask.n_threads, "cpus": mask.cpus.to_string()});
     let process = |process: &ProcessMask| {
         json!({
             "pid": process.pid,
@@ -177,6 +180,7 @@ fn job_json(masks: &JobMasks) -> Value {
             "program": process.program,
             "threads": process.n_threads,
             "actual": process.cpus.to_string(),
+            "of_threads": process.of_threads.iter().map(of_threads).collect::<Vec<_>>(),
             "told": process.told.as_ref().map(Indices::to_string),
             "behind": process.is_behind,
             "slow_team": process.is_slow_team,
@@ -209,6 +213,19 @@ pub(super) fn slow_teams(masks: &JobMasks) -> impl Iterator<Item = String> + '_ 
         )
     })
 }
+
+/// Returns which threads of a process may run where, if not all may run on the same CPUs.
+fn threads(process: &ProcessMask) -> Option<String> {
+    let (shown, rest) = process.of_threads.split_at(process.of_threads.len().min(MOST_MASKS));
+    let mask = |mask: &ThreadMask| format!("{} on CPUs {}", mask.n_threads, mask.cpus);
+    let mut masks: Vec<String> = shown.iter().map(mask).collect();
+    let n_rest: u32 = rest.iter().map(|mask| mask.n_threads).sum();
+    masks.extend((n_rest > 0).then(|| format!("{n_rest} on others")));
+    (!masks.is_empty()).then(|| format!("threads of process {}: {}", process.pid, masks.join(", ")))
+}
+
+/// The most different masks of the threads of a process that are printed.
+const MOST_MASKS: usize = 4;
 
 fn list(cpus: &Indices) -> String {
     if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }

@@ -63,13 +63,10 @@ fn what_an_agent_sees_is_told_and_orders_reach_it() {
         agent.say(&ToServer::Serves { kinds: vec![Kind::MasksAsked.number()] }).await;
         let process = ProcessMask {
             pid: 7,
-            task: None,
             program: "sol\x1bve".to_owned(),
             n_threads: 1,
             cpus: Indices::below(2),
-            told: None,
-            is_behind: false,
-            is_slow_team: false,
+            ..ProcessMask::default()
         };
         let seen = SeenMasks { processes: vec![process], n_processes: 1, ..SeenMasks::default() };
         let link = agent.link.clone();

@@ -126,6 +126,7 @@ pub fn seen_masks() -> SeenMasks {
         program: "nbody".to_owned(),
         n_threads: 4,
         cpus: Indices::below(2),
+        of_threads: Vec::new(),
         told: Some(Indices::below(2)),
         is_behind: true,
         is_slow_team: true,

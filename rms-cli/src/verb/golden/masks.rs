@@ -1,7 +1,7 @@
 //! The answers about the CPUs of jobs that share a node, observed and not.
 
 use rms_api::answer::LoanLine;
-use rms_api::masks::{JobMasks, MaskedJob, NodeMasks, ProcessMask, SeenMasks};
+use rms_api::masks::{JobMasks, MaskedJob, NodeMasks, ProcessMask, SeenMasks, ThreadMask};
 use rms_model::Indices;
 
 use super::*;
@@ -14,7 +14,7 @@ fn cpus(text: &str) -> Indices {
 
 fn process(pid: i32, program: &str, n_threads: u32, on: &str, told: Option<&str>) -> ProcessMask {
     let (program, told) = (program.to_owned(), told.map(cpus));
-    ProcessMask { pid, task: None, program, n_threads, cpus: cpus(on), told, is_behind: false, is_slow_team: false }
+    ProcessMask { pid, task: None, program, n_threads, cpus: cpus(on), told, ..ProcessMask::default() }
 }
 
 fn job(job: u64, name: &str, cores: Option<&str>, seen: Option<SeenMasks>) -> JobMasks {
@@ -37,7 +37,9 @@ fn masks() -> Masks {
         since: NOW - Span::from_mins(10),
         is_in_force,
     };
-    let slow = ProcessMask { is_slow_team: true, ..process(4242, "solve", 8, "0-3", None) };
+    let on = |n_threads, on: &str| ThreadMask { n_threads, cpus: cpus(on) };
+    let of_threads = vec![on(3, "0-3"), on(1, "0"), on(1, "1"), on(1, "2"), on(1, "3"), on(1, "0,3")];
+    let slow = ProcessMask { is_slow_team: true, of_threads, ..process(4242, "solve", 8, "0-3", None) };
     let task =
         ProcessMask { task: Some(0), is_behind: true, ..process(4311, "a-rather-long-na", 4, "4-7", Some("4-5")) };
     let mut owner =
