@@ -25,12 +25,15 @@ pub struct Message {
     /// With an end by the RMS: what exactly was not possible, for people. No end decides by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// With the acceptance of a shrink by the RMS: how long the application may keep the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rms_model::checked::opt_span")]
+    pub release_within: Option<Span>,
 }
 
 impl Message {
-    /// Returns a message without an explanation.
+    /// Returns a message without what the RMS may add.
     pub fn new(id: NegotiationId, seq: u32, ack_seq: u32, statement: Option<Statement>) -> Message {
-        Message { id, seq, ack_seq, statement, why: None }
+        Message { id, seq, ack_seq, statement, why: None, release_within: None }
     }
 }
 

@@ -109,9 +109,10 @@ impl From<NegotiatorError> for Failure {
         match error {
             NegotiatorError::Template(_) | NegotiatorError::OtherNodes { .. } => Failure::Invalid(text),
             NegotiatorError::DeadlineOver(_) => Failure::Invalid(text),
-            NegotiatorError::FirstNode(_) | NegotiatorError::NoSuchNode(_) | NegotiatorError::NoSuchCluster { .. } => {
-                Failure::Invalid(text)
-            }
+            NegotiatorError::FirstNode(_)
+            | NegotiatorError::OtherCluster { .. }
+            | NegotiatorError::NoSuchNode(_)
+            | NegotiatorError::NoSuchCluster { .. } => Failure::Invalid(text),
             NegotiatorError::Act(ActError::NoSuch(id)) => Failure::UnknownNegotiation(id.to_string()),
             NegotiatorError::Act(ActError::Breach(_)) => Failure::Invalid(text),
             NegotiatorError::Act(ActError::NotNow(_) | ActError::Lapsed | ActError::AlreadyOpen(_)) => {

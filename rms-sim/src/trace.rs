@@ -143,7 +143,7 @@ fn short_holding(holding: &Holding) -> String {
 }
 
 fn short_message(message: &Message) -> String {
-    let Message { id, seq, ack_seq, statement, why: _ } = message;
+    let Message { id, seq, ack_seq, statement, .. } = message;
     let what = match statement {
         None => "nothing new".to_owned(),
         Some(Statement::Propose { round, template, valid_for }) => {

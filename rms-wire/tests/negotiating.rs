@@ -46,7 +46,7 @@ fn a_round_is_a_short_frame() {
     let template = negotiation::Template::of_one(parties, Direction::Grow, item).expect("it is one");
     let statement = negotiation::Statement::Propose { round: 1, template, valid_for: Span::from_secs(30) };
     let id = negotiating::id(negotiation::Side::Application, 1);
-    let message = Said { id, seq: 1, ack_seq: 0, statement: Some(statement) };
+    let message = Said::new(id, 1, 0, Some(statement));
     let says = NegotiatorSays { seq: 1, call: NegotiatorCall::Say(Box::new(message)) };
     let n_bytes = encode(&says).expect("short").len();
     assert!(n_bytes <= 512, "{n_bytes} bytes");

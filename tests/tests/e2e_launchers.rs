@@ -403,7 +403,7 @@ impl Launcher for Thinker {
 
     fn on_start(&mut self, _start: &Start) -> Action {
         self.n_starts.fetch_add(1, Ordering::Relaxed);
-        Action::GiveUp { code: 7 }
+        Action::GiveUp { code: 300 }
     }
 }
 
@@ -431,7 +431,7 @@ fn a_launcher_that_computes_is_told_of_its_start_and_its_end() {
     deployment.rms(&["cancel", &urgent.to_string()]).ok();
     fs::write(deployment.path().join("go"), "").expect("the directory is ours");
     let outcome = launcher.join().expect("it does not panic");
-    assert_eq!(outcome.to_string(), "failed with exit code 7");
+    assert_eq!(outcome.to_string(), "failed with exit code 255", "no process ends with 300");
     assert!(began.elapsed() < SOON / 2, "it waited for its own thoughts: {:?}", began.elapsed());
     assert_eq!((n_thoughts.load(Ordering::Relaxed), n_starts.load(Ordering::Relaxed)), (1, 1));
 }

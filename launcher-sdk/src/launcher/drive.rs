@@ -151,15 +151,18 @@ impl Start {
 pub enum Action {
     /// Let the server start processes there; the application ends when they have ended.
     Launch(Box<Launchable>),
-    /// Use the nodes by own means until this future completes; its value is the exit code, from 0 to 255. The future is
+    /// Use the nodes by own means until this future completes; its value is the exit code, from 0 to 255; any other counts as 255. The future is
     /// dropped if the application is ended from outside (its wall time is over, it was cancelled).
     Use(Using),
     /// Give the nodes back; the application ends with this exit code.
     GiveUp {
-        /// The exit code, 0 for success, 255 at most.
+        /// The exit code, 0 for success; one that is not from 0 to 255 counts as 255.
         code: i32,
     },
 }
+
+/// The highest exit code of a process.
+const MOST_CODE: i32 = 255;
 
 /// Work that the launcher does on its nodes; the value is the exit code.
 pub type Using = Pin<Box<dyn Future<Output = i32> + Send>>;
@@ -543,6 +546,8 @@ impl<'a, L: Launcher> Driver<'a, L> {
 
     async fn send_finish(&mut self) -> Result<(), LauncherError> {
         let Some((tag, code)) = self.finish else { return Ok(()) };
+        // Work that is done is not lost for a code that no process can have.
+        let code = if (0..=MOST_CODE).contains(&code) { code } else { MOST_CODE };
         match self.session.finish(tag, code).await {
             // The application has ended already: that event is on its way.
             Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => Ok(()),

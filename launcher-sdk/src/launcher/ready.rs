@@ -132,7 +132,18 @@ pub enum Walls {
     By(BTreeMap<String, Span>),
 }
 
+fn check_wall(wall: Span) -> Result<(), ModelError> {
+    if (Span::from_millis(1)..=Span::MAX_WALL).contains(&wall) { Ok(()) } else { Err(ModelError::Wall(wall)) }
+}
+
 impl Walls {
+    fn check(&self) -> Result<(), ModelError> {
+        match self {
+            Walls::Everywhere(wall) => check_wall(*wall),
+            Walls::By(walls) => walls.values().try_for_each(|wall| check_wall(*wall)),
+        }
+    }
+
     /// Returns the wall times by the ids of the visible clusters.
     pub fn on(&self, seen: &Seen<'_>) -> BTreeMap<ClusterId, Span> {
         let clusters = seen.clusters().iter();
@@ -184,6 +195,9 @@ pub enum ModelError {
     /// A table without sizes, or with a size of 0.
     #[error("a table needs at least one size, and no size of 0 nodes")]
     Table,
+    /// A wall time that is not positive, or longer than any job may ask for.
+    #[error("a wall time of {0} is not possible: from 1ms to {max}", max = Span::MAX_WALL)]
+    Wall(Span),
 }
 
 /// Fractions are rounded to millionths.
@@ -194,11 +208,12 @@ impl Model {
     /// nodes.
     ///
     /// # Errors
-    /// `parallel` is not between 0 and 1.
+    /// `parallel` is not between 0 and 1, or a wall time is not possible.
     pub fn amdahl(parallel: f64, on_one: Walls) -> Result<Model, ModelError> {
         if !(0.0..=1.0).contains(&parallel) {
             return Err(ModelError::Part(parallel));
         }
+        on_one.check()?;
         let numerator = (parallel * f64::from(PARTS)).round() as u32;
         Ok(Model::Amdahl { numerator, denominator: PARTS, on_one })
     }
@@ -206,19 +221,23 @@ impl Model {
     /// Creates Downey's model of an average parallelism and its variation.
     ///
     /// # Errors
-    /// The average is below 1, or sigma is negative.
+    /// The average is below 1, sigma is negative, or a wall time is not possible.
     pub fn downey(average: f64, sigma: f64, on_one: Walls) -> Result<Model, ModelError> {
         Downey::new(average, sigma, BTreeMap::new())?;
+        on_one.check()?;
         Ok(Model::Downey { average, sigma, on_one })
     }
 
     /// Creates a model of measured wall times by number of nodes.
     ///
     /// # Errors
-    /// There is no size, or a size of 0 nodes.
+    /// There is no size, a size of 0 nodes, or a wall time that is not possible.
     pub fn table(walls: BTreeMap<u32, Span>) -> Result<Model, ModelError> {
-        let is_usable = !walls.is_empty() && !walls.contains_key(&0);
-        if is_usable { Ok(Model::Table(walls)) } else { Err(ModelError::Table) }
+        if walls.is_empty() || walls.contains_key(&0) {
+            return Err(ModelError::Table);
+        }
+        walls.values().try_for_each(|wall| check_wall(*wall))?;
+        Ok(Model::Table(walls))
     }
 
     /// Returns the size and the cluster that complete first; `None` if no cluster has enough nodes.
@@ -418,6 +437,11 @@ mod tests {
             "1.5 is no part: write a number from 0 to 1, like 0.95"
         );
         assert!(Model::amdahl(f64::NAN, walls()).is_err() && Model::downey(0.5, 1.0, walls()).is_err());
+        for wrong in [Span::ZERO, Span::from_secs(-1), Span::from_millis(i64::MAX)] {
+            let refused = Model::amdahl(0.9, Walls::Everywhere(wrong)).expect_err("no job has it");
+            assert_eq!(refused, ModelError::Wall(wrong));
+            assert_eq!(Model::table([(1, wrong)].into()).expect_err("nor here"), refused);
+        }
         assert!(Model::table(BTreeMap::new()).is_err());
     }
 }

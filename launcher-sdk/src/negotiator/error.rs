@@ -107,6 +107,14 @@ pub enum NegotiatorError {
     /// The job's first node, where its script runs, is among the nodes to release.
     #[error("{0} is the first node of the job, which stays: name others")]
     FirstNode(String),
+    /// The shrink is about nodes of other clusters.
+    #[error("{node} is a node of cluster {cluster}, of which nothing was agreed to be given back")]
+    OtherCluster {
+        /// The node that was named.
+        node: String,
+        /// Its cluster.
+        cluster: String,
+    },
     /// No node of the job has this name.
     #[error("the job has no node '{0}'")]
     NoSuchNode(String),

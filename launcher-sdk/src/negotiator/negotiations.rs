@@ -193,6 +193,8 @@ impl Negotiations {
     }
 
     pub fn receive(&mut self, now: Time, message: &Message) -> Outcome {
+        // An admin may have changed it since this process attached.
+        self.release_within = message.release_within.unwrap_or(self.release_within);
         let output = self.dialogues.receive(now, message);
         let mut outcome = self.outcome_of(now, output);
         for event in &mut outcome.events {
@@ -392,9 +394,20 @@ impl Negotiations {
                 let n_missing = n_agreed.saturating_sub(leaving.len());
                 let others: Vec<NodeId> = lost.iter().copied().filter(|node| !leaving.contains(node)).collect();
                 leaving.extend(others.into_iter().take(n_missing));
-                match self.holding.nodes.first().filter(|first| leaving.contains(&first.node)) {
-                    // Sent to the server, this would end the whole negotiation.
-                    Some(first) => Err(NegotiatorError::FirstNode(first.name.clone())),
+                // Sent to the server, either would end the whole negotiation.
+                if let Some(first) = self.holding.nodes.first().filter(|first| leaving.contains(&first.node)) {
+                    return Err(NegotiatorError::FirstNode(first.name.clone()));
+                }
+                let agreed = dialogue.proposal().map_or(&[][..], Template::items);
+                let is_agreed =
+                    |cluster| agreed.iter().any(|item| item.is_live() && item.resource == Resource::Nodes(cluster));
+                let other =
+                    leaving.iter().filter_map(|node| self.known.get(node)).find(|node| !is_agreed(node.cluster));
+                match other {
+                    Some(other) => Err(NegotiatorError::OtherCluster {
+                        node: other.name.clone(),
+                        cluster: other.cluster_name.clone(),
+                    }),
                     None => Ok(leaving),
                 }
             }

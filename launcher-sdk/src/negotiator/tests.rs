@@ -331,6 +331,39 @@ fn nodes_to_leave_are_chosen_by_name_and_wrong_ones_are_refused() {
     assert_eq!(nodes, Some(BTreeSet::from([NodeId(2), NodeId(3)])));
 }
 
+#[test]
+fn nodes_of_another_cluster_than_was_agreed_are_not_released() {
+    let mut table = Table::answering(3, Limits::between(1, 4));
+    let mut on_two = holding(2, 4);
+    (on_two.nodes[3].name, on_two.nodes[3].cluster) = ("b1".to_owned(), B);
+    let outcome = table.negotiations.set_holding(at(0), on_two);
+    table.hear_application(outcome);
+    let id = table.rms_offers(Direction::Shrink, nodes(3, 1));
+    let release = |name: &str| Act::Release(Some(vec![name.to_owned()]));
+    let refused = table.negotiations.act(at(0), id, release("b1")).expect_err("it stays");
+    assert!(matches!(&refused, NegotiatorError::OtherCluster { node, .. } if node == "b1"), "{refused}");
+    assert_eq!(table.phase(id), Phase::Accepted, "nothing has changed");
+    table.does(id, release("a2"));
+}
+
+#[test]
+fn how_long_nodes_may_be_kept_is_what_the_server_says_with_its_acceptance() {
+    let mut table = Table::of_nodes(4);
+    let id = table.rms_offers(Direction::Shrink, nodes(4, 1));
+    let outcome = table.negotiations.act(at(0), id, Act::Accept).expect("its turn");
+    let accepted = outcome.messages.iter().flat_map(|message| table.rms.receive(at(0), message).messages);
+    let accepted: Vec<negotiation::Message> = accepted.collect();
+    for message in accepted {
+        let message = negotiation::Message { release_within: Some(Span::from_secs(8)), ..message };
+        table.events.extend(table.negotiations.receive(at(0), &message).events);
+    }
+    let agreed = table.events.iter().find_map(|event| match event {
+        Event::Accepted(agreed) => agreed.until,
+        _ => None,
+    });
+    assert_eq!(agreed, Some(at(8)));
+}
+
 /// A node that it was told to leave is lost: it releases those that it was told, and no others in its place.
 #[test]
 fn nodes_that_are_lost_on_the_way_are_released_with_the_rest() {

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::{
-    Action, Direction, Message, NegotiationId, Output, Phase, Reason, Rejected, Reminder, Rules, Statement,
-};
+use negotiation::{Action, Message, NegotiationId, Output, Phase, Reason, Rejected, Reminder, Rules, Statement};
 use rms_api::negotiate::{Attached, Declared, HeldNode, Holding, NegotiatorAnswer, NegotiatorCall, NegotiatorNotice};
 use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, NodeId, Role, Sizes, Time};
@@ -295,9 +293,8 @@ impl Negotiations<'_> {
         let open = self.negotiations(job).into_iter().flat_map(JobNegotiations::open);
         let reminder = |negotiation: &Negotiation| {
             let mut reminder = negotiation.dialogue.reminder(now)?;
-            if negotiation.phase() == Phase::Accepted && negotiation.direction() == Direction::Shrink {
-                // Nodes that it keeps for longer are taken by force.
-                let taken_at = negotiation.since() + self.promise_span() + self.promise_span();
+            // Nodes that it keeps for longer are taken by force.
+            if let Some(taken_at) = negotiation.taken_at(self.context.state().settings()) {
                 let left = taken_at.max(now).since(now);
                 reminder.left = Some(reminder.left.map_or(left, |due| due.min(left)));
             }

@@ -1,11 +1,12 @@
 //! Keeps the dialogues of each job and their durable copies in step, and sends their messages.
 
 use negotiation::{
-    ActError, Action, Dialogue, Dialogues, Ending, Message, NegotiationId, Output, Phase, Rules, Side, Statement,
+    ActError, Action, Dialogue, Dialogues, Direction, Ending, Message, NegotiationId, Output, Phase, Rules, Side,
+    Statement,
 };
 use rms_api::negotiate::NegotiatorNotice;
 use rms_api::terms::{self, Allowed};
-use rms_model::{JobId, OnResize, Time};
+use rms_model::{JobId, OnResize, Span, Time};
 
 use super::Negotiations;
 use crate::effect::Effect;
@@ -100,6 +101,7 @@ impl Negotiations<'_> {
                 self.confirm(job, message.id);
             } else if self.negotiators.attached.contains_key(&job) {
                 message.why = self.why_rejected(job, &message);
+                message.release_within = self.release_within(job, &message);
                 let notice = NegotiatorNotice::Said(Box::new(message));
                 step.order(Effect::TellNegotiator { job, notice });
             }
@@ -115,6 +117,13 @@ impl Negotiations<'_> {
         let state = self.context.state();
         let allowed = Allowed { settings: Some(state.settings().clone()), clusters: state.clusters().clone() };
         terms::broken_by(template, reason, &state.jobs()[&job].spec.owner.0, &allowed)
+    }
+
+    /// Returns how long the application may keep the nodes of a shrink, if this message accepts it.
+    fn release_within(&self, job: JobId, message: &Message) -> Option<Span> {
+        let Some(Statement::Accept { .. }) = message.statement else { return None };
+        let is_shrink = self.negotiation(job, message.id)?.direction() == Direction::Shrink;
+        is_shrink.then(|| self.promise_span() + self.promise_span())
     }
 
     /// Acknowledges everything for an application whose proxy the server is.

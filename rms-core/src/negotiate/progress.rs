@@ -231,9 +231,7 @@ impl Negotiations<'_> {
             (Phase::Accepted, Direction::Shrink) if !negotiation.is_warned => {
                 Some(negotiation.since() + self.promise_span())
             }
-            (Phase::Accepted, Direction::Shrink) => {
-                Some(negotiation.since() + self.promise_span() + self.promise_span())
-            }
+            (Phase::Accepted, Direction::Shrink) => negotiation.taken_at(self.context.state().settings()),
             (Phase::Offered(_) | Phase::Countered(_), _) => None,
             (Phase::Accepted, Direction::Grow) | (Phase::Committing | Phase::Failing, _) => None,
             (Phase::Idle | Phase::Pledged | Phase::Leaving | Phase::Applied | Phase::Ended(_), _) => None,

@@ -40,7 +40,10 @@ fn lines_of(state: &State, job: JobId, entry: &Job, negotiations: &JobNegotiatio
         owner: entry.spec.owner.0.clone(),
         record: negotiation.record(),
         phase: negotiation.phase(),
-        until: negotiation.dialogue.lapses().or(negotiation.dialogue.due()),
+        until: {
+            let dialogue = &negotiation.dialogue;
+            dialogue.lapses().or(negotiation.taken_at(state.settings())).or(dialogue.due())
+        },
         held: state.node_names(&negotiation.held.iter().copied().collect::<Vec<_>>()),
     };
     let past = negotiations.past.iter().map(|record| record.clone().line(job, entry.run, entry.spec.owner.0.clone()));

@@ -345,6 +345,13 @@ impl Negotiation {
         }
     }
 
+    /// Returns when the nodes of an agreed shrink are taken, unless the application has released them by then.
+    pub(crate) fn taken_at(&self, settings: &Settings) -> Option<Time> {
+        let awaits_release =
+            self.phase() == Phase::Accepted && self.direction() == Direction::Shrink && !self.is_handed_over;
+        awaits_release.then(|| self.since() + promise_span(settings) + promise_span(settings))
+    }
+
     /// Returns when the negotiation entered its current phase; when it was opened, if that is not recorded.
     pub fn since(&self) -> Time {
         let came = self.rounds.iter().rev().find(|round| match &round.said {

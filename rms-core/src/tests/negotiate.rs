@@ -72,6 +72,8 @@ pub(super) struct App {
     is_replaced: bool,
     /// What the server said last about a term that was not possible.
     why: Option<String>,
+    /// What the server said last about how long it may keep what it gives back.
+    pub(super) release_within: Option<Span>,
     /// Its messages are kept back from the server.
     is_mute: bool,
 }
@@ -455,6 +457,7 @@ impl Scene {
             ended: None,
             is_replaced: false,
             why: None,
+            release_within: None,
             is_mute: false,
         };
         self.apps.insert(job, app);
@@ -505,6 +508,7 @@ impl Scene {
                     app.holding_at_ready.clone_from(&app.holding);
                 }
                 app.why.clone_from(&message.why);
+                app.release_within = message.release_within.or(app.release_within);
                 let output = app.dialogues.receive(self.world.now, &message);
                 self.speak(job, output);
             }

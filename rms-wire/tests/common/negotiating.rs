@@ -323,6 +323,17 @@ pub fn notices() -> Vec<NegotiatorNotice> {
     notices
 }
 
+/// Returns messages with what the server adds for the application.
+pub fn explained() -> [NegotiatorNotice; 2] {
+    let end = Statement::End { ending: Ending::Rejected, reason: Reason::Policy };
+    let refused = Message::new(id(Side::Application, 2), 2, 1, Some(end));
+    let why = Some("nodes: 8 fewer proposed, at most 7 of 8 allowed".to_owned());
+    let accepted = Message::new(id(Side::Application, 2), 2, 1, Some(Statement::Accept { round: 1 }));
+    let release_within = Some(Span::from_mins(2));
+    [Message { why, ..refused }, Message { release_within, ..accepted }]
+        .map(|message| NegotiatorNotice::Said(Box::new(message)))
+}
+
 pub fn asks() -> Vec<Ask> {
     let nodes = Ask {
         direction: Direction::Grow,

@@ -4,9 +4,10 @@ use rms_api::answer::{ServerReport, ViewAnswer};
 use rms_api::call::HistoryQuery;
 use rms_api::desired::Desired;
 use rms_api::filter::{RecordColumn, Way};
+use rms_api::masks::ThreadMask;
 use rms_api::negotiate::NegotiatorNotice;
 use rms_api::{Answer, Refused};
-use rms_model::{JobId, Run, Span, Time};
+use rms_model::{Indices, JobId, Run, Span, Time};
 use rms_wire::codec::{DecodeError, decode_frame, encode};
 use rms_wire::hello::Proof;
 use rms_wire::parts::{
@@ -157,7 +158,16 @@ fn of_agents() -> Vec<Sample> {
     samples.extend(plain_numbered("masks_asked", [asked(None), asked(Some(by_pid)), asked(Some(by_task))]));
     let jobs = vec![(JobId(5), Run(2), later::seen_masks())];
     let refused = Some(Refused::new("no_such_process", "no"));
-    let seen = [MasksSeen { jobs, refused: None }, MasksSeen { jobs: Vec::new(), refused }];
+    let mut of_threads = later::seen_masks();
+    of_threads.processes[0].of_threads = vec![
+        ThreadMask { n_threads: 3, cpus: Indices::below(2) },
+        ThreadMask { n_threads: 1, cpus: Indices::below(1) },
+    ];
+    let seen = [
+        MasksSeen { jobs, refused: None },
+        MasksSeen { jobs: Vec::new(), refused },
+        MasksSeen { jobs: vec![(JobId(5), Run(2), of_threads)], refused: None },
+    ];
     samples.extend(plain_numbered("masks_seen", seen));
     samples
 }
@@ -291,6 +301,7 @@ fn of_negotiators() -> Vec<Sample> {
     told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::shared()))));
     told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::coming()))));
     told.push(NegotiatorTold::Notice(NegotiatorNotice::Holding(Box::new(negotiating::of_cores()))));
+    told.extend(negotiating::explained().map(NegotiatorTold::Notice));
     samples.extend(plain_numbered("negotiator_told", told));
     samples
 }

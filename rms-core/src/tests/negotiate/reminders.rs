@@ -41,6 +41,17 @@ fn who_comes_back_is_told_how_long_it_may_still_keep_what_it_gives() {
     assert_eq!(told(&mut scene), (Span::from_secs(120), Some(Span::from_secs(120))));
     scene.after(Span::from_secs(100));
     assert_eq!(told(&mut scene).1, Some(Span::from_secs(20)), "not the ten minutes of the dialogue");
+    let until = scene.lines(job)[0].until;
+    assert_eq!(until, Some(scene.world.now + Span::from_secs(20)), "users are told the same");
+}
+
+#[test]
+fn who_agrees_to_give_is_told_how_long_it_may_keep_by_the_current_settings() {
+    let (mut scene, job) = attached(4, 4);
+    scene.set("release_grace", "4s");
+    let id = scene.wants_back(job, 2);
+    scene.app_acts(job, id, Action::Accept);
+    assert_eq!(scene.app(job).release_within, Some(Span::from_secs(8)));
 }
 
 #[test]
