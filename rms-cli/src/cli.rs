@@ -106,7 +106,7 @@ fn code(exit: Exit) -> ExitCode {
 
 fn run(verb: Verb, context: &Context) -> Result<Exit, Failure> {
     in_runtime(async {
-        let exit = verb.run(context).await;
+        let exit = verb.run(context).await.map_err(|failure| context.advised(failure));
         context.farewell().await;
         exit
     })
