@@ -38,7 +38,7 @@ Begin here:
   rms submit job.sh              submit a script and get its id
   rms queue                      what waits and runs
   rms view                       the occupation over time
-  rms down                       stop the cluster
+  rms down                       stop the cluster and remove all of it
 
 Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the
 job's own code.";
