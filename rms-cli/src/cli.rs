@@ -38,7 +38,7 @@ Begin here:
   rms submit job.sh              submit a script and get its id
   rms queue                      what waits and runs
   rms view                       the occupation over time
-  rms down                       stop the cluster
+  rms down                       stop the cluster and remove all of it
 
 Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the
 job's own code.";
@@ -106,7 +106,7 @@ fn code(exit: Exit) -> ExitCode {
 
 fn run(verb: Verb, context: &Context) -> Result<Exit, Failure> {
     in_runtime(async {
-        let exit = verb.run(context).await;
+        let exit = verb.run(context).await.map_err(|failure| context.advised(failure));
         context.farewell().await;
         exit
     })

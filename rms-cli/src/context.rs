@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use launcher_sdk::Client;
+use rms_model::JobId;
 
 use crate::agent;
 use crate::failure::Failure;
-use crate::inside::variable;
+use crate::inside::{self, variable};
 use crate::names::ClusterNames;
 use crate::output::Output;
 use crate::place::Places;
@@ -45,10 +46,9 @@ impl Context {
     pub async fn client(&self) -> Result<Client, Failure> {
         let dir = match self.client_dir() {
             Ok(dir) => dir,
-            // A command without a directory may run in a job, which has its own credentials.
-            Err(none) if self.dir.is_none() && self.places.rms_dir.is_none() => {
-                return self.client_of_job().await?.ok_or(none);
-            }
+            // A job has its own credentials, and its RMS_DIR may lead nowhere on this node. Other places might lead to
+            // another server, which knows other jobs by the same ids.
+            Err(none) if self.dir.is_none() => return self.client_of_job().await?.ok_or(none),
             Err(none) => return Err(none),
         };
         let client = Client::connect_briefly(&dir).await?;
@@ -56,14 +56,16 @@ impl Context {
         Ok(client)
     }
 
-    /// Returns a client with the credentials of the surrounding job, unless others were named; outside a job, the usual
-    /// client.
+    /// Returns a client with the credentials of the surrounding job, unless `--dir` or another job is named; outside a
+    /// job, the usual client.
     ///
     /// # Errors
     /// Those of [`Context::client`].
-    pub async fn client_inside(&self) -> Result<Client, Failure> {
-        let is_named = self.dir.is_some() || self.places.rms_dir.is_some();
-        let Some(dir) = variable("RMS_JOB_CREDENTIALS").map(PathBuf::from).filter(|_| !is_named) else {
+    pub async fn client_inside(&self, named: Option<JobId>) -> Result<Client, Failure> {
+        // RMS_DIR names none: a job has that of its submitter.
+        let is_about_it = named.is_none_or(|named| inside::job(None).is_ok_and(|own| own == named));
+        let is_its_own = self.dir.is_none() && is_about_it;
+        let Some(dir) = variable("RMS_JOB_CREDENTIALS").map(PathBuf::from).filter(|_| is_its_own) else {
             return self.client().await;
         };
         let server = variable("RMS_SERVER").ok_or_else(|| {
@@ -88,6 +90,12 @@ impl Context {
         let client = Client::connect_as(dir, server).await?;
         self.clients.borrow_mut().push(client.clone());
         Ok(client)
+    }
+
+    /// Adds to the refusal of what a process of a job may not do who may.
+    pub fn advised(&self, failure: Failure) -> Failure {
+        let is_of_job = self.clients.borrow().iter().any(|client| client.identity().as_job().is_some());
+        if is_of_job && failure.kind == "not_allowed" { failure.hint(OWN_CREDENTIALS) } else { failure }
     }
 
     /// Closes the connections of this command, because the server limits those of each user.
@@ -123,6 +131,8 @@ async fn await_credentials(dir: &Path, note: impl Fn(&str)) {
     }
 }
 
+const OWN_CREDENTIALS: &str =
+    "its owner may, by --dir DIR, RMS_DIR or ~/.config/limber: a client directory that is on this node";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait without a note.
 const SILENT_FOR: Duration = Duration::from_secs(1);

@@ -50,9 +50,7 @@ pub fn select(
     }
     let mut environment: Vec<(String, String)> = Vec::new();
     if all {
-        // The variable that leads to the server does not come from a job: `rms` works inside jobs, too.
-        let inherited = here.iter().filter(|(name, _)| name == "RMS_DIR" || !is_of_a_launcher(name));
-        environment.extend(inherited.cloned());
+        environment.extend(here.iter().filter(|(name, _)| !is_of_a_launcher(name)).cloned());
     }
     environment.retain(|(name, _)| !named.iter().any(|(named, _)| named == name));
     // If a variable is named twice, the last value counts, as in a shell.
@@ -89,7 +87,7 @@ fn checked(name: &str, speaks_slurm: bool) -> Result<String, ExportError> {
         return Err(ExportError::Nonsense(name.chars().take(80).collect()));
     }
     // The agents would remove it.
-    let is_removed = name != "RMS_DIR" && is_of_a_launcher(name) && !(speaks_slurm && name.starts_with("SLURM_"));
+    let is_removed = is_of_a_launcher(name) && !(speaks_slurm && name.starts_with("SLURM_"));
     if is_removed { Err(ExportError::OfALauncher(name.to_owned())) } else { Ok(name.to_owned()) }
 }
 

@@ -46,7 +46,10 @@ pub async fn request(
     mut options: JobOptions,
     order: Order,
 ) -> Result<Requested, Failure> {
-    let caller = Caller::read()?;
+    let mut caller = Caller::read()?;
+    if let Some(dir) = &context.dir {
+        caller.leads_to(dir);
+    }
     // The script's lines may be ignored, but they show for which system it was written.
     options.slurm_env |= order.script.as_ref().is_some_and(Script::has_sbatch_lines);
     let allow_unset = options.allow_unset.clone().unwrap_or_default();

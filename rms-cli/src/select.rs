@@ -94,6 +94,16 @@ pub enum One {
     Last,
 }
 
+impl One {
+    /// Returns the job that is named by its id.
+    pub fn id(self) -> Option<JobId> {
+        match self {
+            One::Job(job) => Some(job),
+            One::Last => None,
+        }
+    }
+}
+
 /// # Errors
 /// The text is neither a single id nor `last`.
 pub fn one(text: &str) -> Result<One, SelectError> {

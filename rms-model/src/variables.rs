@@ -4,9 +4,12 @@
 /// them.
 const OF_LAUNCHERS: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL", "RMS_"];
 
+/// Leads to the server, with the credentials of whom submitted the job: `rms` works inside jobs, too.
+pub const DIR: &str = "RMS_DIR";
+
 /// Returns whether this variable is a leftover of a launcher, which no job inherits.
 pub fn is_of_a_launcher(name: &str) -> bool {
-    OF_LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))
+    name != DIR && OF_LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The directory in which the job was submitted; the submitter sets it, and the directory of the job may differ.

@@ -131,9 +131,9 @@ $rms run -n 1 echo stepped";
     #[test]
     fn a_new_job_is_made_where_that_is_said() {
         let deployment = two_nodes();
-        let client = deployment.client_dir().display().to_string();
-        let text = format!("RMS_DIR={client} $rms run --new-job -N 1 sh -c 'echo $RMS_JOB_ID $RMS_STEP_ID.'");
-        let (record, output) = ran(&deployment, &["-N", "1", "-t", "60s"], &text);
+        let text = "unset XDG_STATE_HOME XDG_CONFIG_HOME; export HOME=/nonexistent
+$rms run --new-job -N 1 sh -c 'echo $RMS_JOB_ID $RMS_STEP_ID.'";
+        let (record, output) = ran(&deployment, &["-N", "1", "-t", "60s"], text);
         let other: u64 = output.trim().trim_end_matches(" .").parse().expect("another job, and no step");
         assert_ne!(record["job"], other, "{output}");
     }
@@ -343,11 +343,14 @@ $rms queue --me -q
 $rms show -q; $rms explain -q >/dev/null; echo explain $?; $rms masks last >/dev/null; echo masks $?
 $rms logs $RMS_JOB_ID | grep -c explain
 $rms show 99 2>/dev/null; echo other $?
+RMS_DIR=/nowhere $rms show -q
+$rms wait 2>/dev/null; echo wait $?
+$rms submit --wrap true 2>&1 | grep -c RMS_DIR
 $rms cancel $RMS_JOB_ID; sleep 60";
         let (record, output) = ran(&deployment, &["-N", "1", "-t", "60s", "-e", "errors"], text);
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
         let job = record["job"].clone();
-        let expected = format!("1\nexplain 0\n{job}\n{job}\nexplain 0\nmasks 0\n2\nother 1\n");
+        let expected = format!("1\nexplain 0\n{job}\n{job}\nexplain 0\nmasks 0\n2\nother 1\n{job}\nwait 2\n1\n");
         assert!(output.starts_with(&expected), "{output} {errors}");
         assert_eq!(record["outcome"]["word"], "cancelled", "{errors}");
         // Nobody asks for keys that nobody uses.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
-use rms_model::variables::{PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
+use rms_model::variables::{DIR, PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::cpus;
 use super::devices;
@@ -166,8 +166,9 @@ pub fn of_step(variables: &mut Variables, order: &Order, step: &StepPart) {
     // A job that has all of its nodes was told none: what the caller has is its own choice.
     let is_told_gpus = order.launch.nodes.iter().any(|node| node.grant.is_some());
     // Includes what `mpirun` has set for a rank that starts a step.
+    let ours = ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"];
     let is_ours = |name: &str| {
-        ["RMS_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_"].iter().any(|own| name.starts_with(own))
+        (name != DIR && ours.iter().any(|own| name.starts_with(own)))
             || (is_told_gpus && devices::VARIABLES.contains(&name))
     };
     let is_of_all = |name: &str| ["USER", "LOGNAME", "HOME", "SHELL"].contains(&name);
@@ -493,11 +494,24 @@ mod tests {
 
     #[test]
     fn inherited_words_of_launchers_reach_no_job() {
-        let inherited = [("SLURM_JOB_ID", "99"), ("PMI_RANK", "1"), ("RMS_JOB_ID", "98"), ("I_AM", "ada")];
+        let inherited =
+            [("SLURM_JOB_ID", "99"), ("PMI_RANK", "1"), ("RMS_JOB_ID", "98"), ("RMS_DIR", "/mine"), ("I_AM", "ada")];
         let variables = variables(&inherited, |_| {});
         assert_eq!(slurms(&variables), [] as [&str; 0]);
         assert_eq!((variables["RMS_JOB_ID"].as_str(), variables["I_AM"].as_str()), ("1", "ada"));
         assert!(!variables.contains_key("PMI_RANK"));
+        assert_eq!(variables["RMS_DIR"], "/mine", "the way to the server is the submitter's");
+    }
+
+    #[test]
+    fn a_step_has_the_way_to_the_server_that_its_script_has() {
+        let told = |step: &StepPart| {
+            let mut variables: Variables = [(DIR.to_owned(), "/mine".to_owned())].into();
+            of_step(&mut variables, &order([place("n01", 0, 1, false)]), step);
+            variables.remove(DIR)
+        };
+        assert_eq!(told(&part(&[(DIR, "/other")], &[])), Some("/other".to_owned()));
+        assert_eq!(told(&part(&[], &[DIR])), None);
     }
 
     #[test]

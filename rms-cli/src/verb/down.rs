@@ -1,4 +1,4 @@
-//! `rms down`: stops the cluster of `rms up`, jobs included.
+//! `rms down`: stops the cluster of `rms up`, jobs included, and removes its directory.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,9 @@ Only processes that 'rms up' started, and their descendants, are ended; each is
 identified by its pid and start time.
 
 Examples:
-  rms down                       jobs get TERM and the grace time; then
-                                 everything is removed
+  rms down                       jobs get TERM and the grace time; then the
+                                 directory is removed, with the history, the
+                                 settings and the output of 'rms run'
   rms down --keep                keep data and logs: 'rms up' starts it again,
                                  and waiting jobs still wait
   rms down --now                 kill jobs at once

@@ -38,7 +38,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let which = select::one(&args.job)?;
     let announced = args.profile.read(&Caller::read()?.cwd)?;
     let open = args.open || announced.open;
-    let client = context.client_inside().await?;
+    let client = context.client_inside(which.id()).await?;
     let job = look_up::one(&client, which).await?;
     client.evolve(job, announced.stages.clone(), open).await?;
     context.output.show(&Evolved { job, stages: announced.stages.to_string() })?;

@@ -34,7 +34,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     for list in &args.nodes {
         nodes.extend(hostlist::expand(list)?);
     }
-    let client = context.client_inside().await?;
+    let client = context.client_inside(which.id()).await?;
     let job = look_up::one(&client, which).await?;
     client.free_nodes(job, nodes.clone()).await?;
     context.output.show(&Named { job, nodes })?;

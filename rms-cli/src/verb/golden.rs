@@ -53,6 +53,7 @@ fn the_queue() {
             queue: Queue { now: NOW, planned: NOW, jobs },
             clusters: clusters(),
             negotiations: negotiations(),
+            is_filtered: false,
         },
     );
 }
@@ -61,7 +62,7 @@ fn the_queue() {
 fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
     let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
     let queue = Queue { now: NOW, planned: NOW, jobs };
-    let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: negotiations() };
+    let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: negotiations(), is_filtered: false };
     let text = answer.people().fitted("none", Some(80));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("a[3-4] (r3: +2 until 12:30:10, "), "{text}");
@@ -70,7 +71,10 @@ fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
 #[test]
 fn an_empty_queue() {
     let queue = Queue { now: NOW, planned: NOW, jobs: Vec::new() };
-    check("queue_empty", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new() });
+    let mut answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new(), is_filtered: false };
+    check("queue_empty", &answer);
+    answer.is_filtered = true;
+    assert_eq!(answer.text(), "no such job waits or runs\n", "others may");
 }
 
 #[test]

@@ -81,9 +81,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         limit: asked(args.limit),
         offset: args.offset,
     };
-    let (records, clusters) = tokio::join!(client.history(query), context.cluster_names(&client));
+    let (records, clusters) = tokio::join!(client.history(query.clone()), context.cluster_names(&client));
     let mut records = records?;
     let has_more = cut(args.limit, &mut records);
+    let absent = if has_more { None } else { absent(query, &records) };
     context.output.show(&HistoryAnswer { records, clusters: clusters? })?;
     if has_more {
         let next = args.offset + u64::from(DEFAULT_LIMIT);
@@ -91,6 +92,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             "rms: only {} are listed: --limit 0 lists all, --offset {next} the next ones",
             which(args.offset)
         ));
+    }
+    if let Some(absent) = absent {
+        output::warn(&format!("rms: no job {absent} has ended: 'rms queue' lists those that wait or run"));
     }
     Ok(Exit::OK)
 }
@@ -107,6 +111,20 @@ fn cut<T>(limit: Option<u32>, records: &mut Vec<T>) -> bool {
         records.truncate(DEFAULT_LIMIT as usize);
     }
     has_more
+}
+
+/// Returns the first few jobs of which there are no records, if they were asked for by id alone.
+fn absent(query: HistoryQuery, records: &[JobRecord]) -> Option<String> {
+    let HistoryQuery { jobs, limit, .. } = query.clone();
+    let asks_for_ids =
+        HistoryQuery { jobs: Vec::new(), sort: Vec::new(), limit: 0, ..query } == HistoryQuery::default();
+    // Where a limit is reached, more may be there.
+    let is_whole = limit == 0 || records.len() < limit as usize;
+    let found: BTreeSet<JobId> = records.iter().map(|record| record.job).collect();
+    let absent: Vec<String> = jobs.iter().filter(|job| !found.contains(job)).map(JobId::to_string).collect();
+    let more = if absent.len() > 10 { ", …" } else { "" };
+    let is_told = asks_for_ids && is_whole && !absent.is_empty();
+    is_told.then(|| absent[..absent.len().min(10)].join(", ") + more)
 }
 
 /// Returns which records are listed by default.
@@ -282,5 +300,19 @@ mod tests {
         assert_eq!(cut(None, DEFAULT_LIMIT + 1), (true, DEFAULT_LIMIT as usize));
         assert_eq!(cut(None, DEFAULT_LIMIT), (false, DEFAULT_LIMIT as usize));
         assert_eq!(cut(Some(5), 5), (false, 5), "who names a limit knows it");
+    }
+
+    #[test]
+    fn ids_without_a_record_are_named() {
+        let query = |jobs: std::ops::Range<u64>| HistoryQuery {
+            jobs: jobs.map(JobId).collect(),
+            limit: asked(None),
+            ..HistoryQuery::default()
+        };
+        assert_eq!(absent(query(7..9), &[]).as_deref(), Some("7, 8"));
+        assert_eq!(absent(query(1..99), &[]).as_deref(), Some("1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"));
+        assert_eq!(absent(query(0..0), &[]), None);
+        let filtered = HistoryQuery { users: vec!["ada".to_owned()], ..query(7..9) };
+        assert_eq!(absent(filtered, &[]), None, "it may be another's");
     }
 }

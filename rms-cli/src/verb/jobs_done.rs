@@ -68,7 +68,7 @@ impl Show for JobsDone {
     fn text(&self) -> String {
         let mut text = String::new();
         if self.done.is_empty() && self.refused.is_empty() {
-            text += "there was no such job\n";
+            text += "nothing was done: there is no job to which this applies\n";
         }
         if !self.done.is_empty() {
             let ids: Vec<String> = self.done.iter().map(JobId::to_string).collect();
@@ -121,5 +121,7 @@ mod tests {
         };
         assert_eq!(of(&Select::All), [refuse(2, "not_your_job")]);
         assert_eq!(of(&Select::Ids(vec![JobId(1), JobId(2), JobId(3)])).len(), 2, "who is named must obey");
+        let nothing = JobsDone { word: "held".to_owned(), done: Vec::new(), refused: Vec::new() };
+        assert!(nothing.text().starts_with("nothing was done"), "jobs may be there, but none waits: {nothing:?}");
     }
 }

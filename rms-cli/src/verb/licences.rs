@@ -21,7 +21,7 @@ Examples:
 pub struct Args {}
 
 pub async fn run(_args: Args, context: &Context) -> Result<Exit, Failure> {
-    let lines = context.client_inside().await?.licences().await?;
+    let lines = context.client_inside(None).await?.licences().await?;
     context.output.show(&Licences { lines })?;
     Ok(Exit::OK)
 }

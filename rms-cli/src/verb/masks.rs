@@ -55,7 +55,7 @@ fn cpus(text: &str) -> Result<Indices, String> {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let process = args.pid.map(ProcessOf::Pid).or(args.task.map(ProcessOf::Task));
-    let client = context.client_inside().await?;
+    let client = context.client_inside(select::parse_one(&args.of).ok()).await?;
     let job = match args.of.as_str() {
         "last" => Ok(look_up::last(&client).await?),
         number => select::parse_one(number),

@@ -51,7 +51,7 @@ mod wait;
 pub enum Verb {
     /// Start a whole cluster on this machine
     Up(up::Args),
-    /// Stop the cluster of 'rms up', jobs included
+    /// Stop the cluster of 'rms up' and remove all of it; --keep keeps it
     Down(down::Args),
     /// Submit a batch script
     Submit(Box<submit::Args>),

@@ -196,7 +196,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let ask = ask(args)?;
     let (what, direction) = (ask.what.clone(), ask.direction);
-    let client = context.client_inside().await?;
+    let client = context.client_inside(which.id()).await?;
     let job = look_up::one(&client, which).await?;
     let outcome = client.negotiate(job, ask).await.map_err(|error| match error {
         refused @ CallError::Refused(_) => Failure::from(refused),

@@ -16,7 +16,7 @@ use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::output::Show;
 use crate::screen;
-use crate::select;
+use crate::select::{self, One};
 use crate::stamp;
 use crate::table::Table;
 use rms_api::terms::{self, Allowed};
@@ -51,7 +51,7 @@ pub struct Args {
 
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let which = args.job.as_deref().map(select::one).transpose()?;
-    let client = context.client_inside().await?;
+    let client = context.client_inside(which.and_then(One::id)).await?;
     let job = match which {
         Some(which) => Some(look_up::one(&client, which).await?),
         // A job's own credentials are valid only for that job.

@@ -89,7 +89,8 @@ async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<
     // Only malleable jobs negotiate.
     let may_negotiate = queue.jobs.iter().any(|line| line.malleable.is_some());
     let negotiations = if may_negotiate { client.negotiations(None).await?.1 } else { Vec::new() };
-    Ok(QueueAnswer { queue, clusters: clusters?, negotiations })
+    let is_filtered = JobFilter { sort: Vec::new(), limit: 0, ..filter.clone() } != JobFilter::default();
+    Ok(QueueAnswer { queue, clusters: clusters?, negotiations, is_filtered })
 }
 
 /// Limits the list to the rows of the terminal.
@@ -137,11 +138,13 @@ pub struct QueueAnswer {
     pub queue: Queue,
     pub clusters: ClusterNames,
     pub negotiations: Vec<NegotiationLine>,
+    /// Whether there may be jobs beside those that are listed.
+    pub is_filtered: bool,
 }
 
 impl Show for QueueAnswer {
     fn text(&self) -> String {
-        self.people().text("nothing waits or runs")
+        self.people().text(if self.is_filtered { "no such job waits or runs" } else { "nothing waits or runs" })
     }
 
     fn json(&self) -> Value {

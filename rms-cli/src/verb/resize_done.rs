@@ -40,7 +40,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         Some(generation) => generation,
         None => inside::generation()?,
     };
-    let client = context.client_inside().await?;
+    let client = context.client_inside(Some(job)).await?;
     client.resize_done(job, generation).await?;
     context.output.show(&Confirmed { job, generation })?;
     Ok(Exit::OK)

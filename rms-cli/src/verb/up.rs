@@ -112,7 +112,8 @@ impl Show for UpAnswer {
         text += "  rms submit --wrap 'sleep 60' a job for the queue
   rms queue                    what waits and runs
   rms view                     the occupation over time
-  rms down                     stop it all
+  rms down                     stop it all, and remove jobs, history and logs
+  rms down --keep              stop it; 'rms up' starts it again
 ";
         text
     }

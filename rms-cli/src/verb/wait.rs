@@ -7,9 +7,11 @@ use rms_api::call::Select;
 use rms_model::{JobId, Outcome, Span};
 use serde_json::{Value, json};
 
+use crate::agent;
 use crate::context::Context;
 use crate::exit_code;
 use crate::failure::{Exit, Failure};
+use crate::inside;
 use crate::json;
 use crate::look_up;
 use crate::output::Show;
@@ -52,6 +54,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
 async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let (mut outcomes, mut open) = found(&client, select).await?;
+    // With --dir, it may be the job of another server.
+    let own = agent::socket().filter(|_| context.dir.is_none()).and_then(|_| inside::job(None).ok());
+    check(&open, own)?;
     if timeout.is_some()
         && let Ok(records) = look_up::ended(&client, &open).await
     {
@@ -69,6 +74,15 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
     let answer = WaitAnswer { outcomes };
     context.output.show(&answer)?;
     Ok(answer.exit())
+}
+
+/// Checks that no process of a job waits for the end of this job, which would wait for the process.
+fn check(open: &[JobId], own: Option<JobId>) -> Result<(), Failure> {
+    match own.filter(|own| open.contains(own)) {
+        None => Ok(()),
+        Some(own) => Err(Failure::usage(format!("this is a process of job {own}, which would wait for itself"))
+            .hint("name other jobs; the shell's own 'wait' waits for steps in the background")),
+    }
 }
 
 /// Returns the outcomes of the selected jobs that are known to have ended, and the other selected jobs.
@@ -171,5 +185,18 @@ impl Show for WaitAnswer {
             table.row(vec![job.to_string(), outcome.word().to_owned(), format!("{code}:{signal}")]);
         }
         Some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_does_not_wait_for_itself() {
+        let (own, others) = (Some(JobId(7)), [JobId(6), JobId(8)]);
+        assert_eq!((check(&others, own), check(&[], own), check(&[JobId(7)], None)), (Ok(()), Ok(()), Ok(())));
+        let refused = check(&[JobId(6), JobId(7)], own).expect_err("it would wait until its wall time is over");
+        assert!(refused.message.contains("job 7") && refused.exit == Exit::USAGE, "{refused:?}");
     }
 }

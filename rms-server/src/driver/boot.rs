@@ -67,13 +67,15 @@ pub fn boot(
     let changed_by_admins = changed_by_admins(&mut rms, &mut storage, now)?;
     let mut step = Step::default();
     // Twice: a value may contradict the old value of a setting that the file changes further down.
-    for key in KEYS.into_iter().chain(KEYS) {
+    for (nth, key) in KEYS.into_iter().chain(KEYS).enumerate() {
         let (Ok(wanted), Ok(current)) = (config.settings.get(key), rms.state().settings().get(key)) else { continue };
         if wanted == current {
             continue;
         }
         if changed_by_admins.iter().any(|changed| changed == key) {
-            tracing::info!("{key} stays {current}, set by 'rms admin set'; the configuration file says {wanted}");
+            if nth < KEYS.len() {
+                tracing::info!("{key} stays {current}, set by 'rms admin set'; the configuration file says {wanted}");
+            }
             continue;
         }
         let call = Call::Set { key: key.to_owned(), value: wanted };

@@ -8,7 +8,7 @@ fn a_job_without_a_profile_that_has_given_resources_back_is_shown_without_stages
     let stages = malleable().stages.map(|stages| Stages { number: 0, n_stages: 0, ..stages });
     let line = JobLine { stages, ..started() };
     let queue = Queue { now: NOW, planned: NOW, jobs: vec![line.clone()] };
-    let queue = queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new() };
+    let queue = queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new(), is_filtered: false };
     let found = || Found { now: NOW, live: vec![detail(line.clone())], ended: Vec::new() };
     let (warnings, negotiations, allowed) = (BTreeMap::new(), Vec::new(), Allowed::default());
     let shown = show::ShowAnswer { found: found(), clusters: clusters(), warnings, with_script: false, is_one: true };
@@ -107,7 +107,11 @@ fn nodes_that_are_alike_are_one_line() {
 fn jobs_on_many_nodes() {
     let jobs = || vec![scattered(started()), scattered(malleable()), scattered(ghost()), blocked(), held()];
     let queue = Queue { now: NOW, planned: NOW, jobs: jobs() };
-    check("queue", &queue::QueueAnswer { queue, clusters: clusters(), negotiations: many_negotiations() }, 6);
+    check(
+        "queue",
+        &queue::QueueAnswer { queue, clusters: clusters(), negotiations: many_negotiations(), is_filtered: false },
+        6,
+    );
 
     let mut wide = detail(scattered(malleable()));
     wide.line.stages.as_mut().expect("it has changed").leaving = names(5);
