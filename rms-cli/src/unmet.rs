@@ -95,6 +95,7 @@ pub fn check(
     for Found { line, what } in &found {
         match what {
             What::Sets { name } | What::Provides { name } => drop(handled.insert(name)),
+            What::LooksUp { command } => drop(told.insert(command)),
             What::Defines { command } => {
                 told.insert(command);
                 defined.insert(command);
@@ -464,6 +465,19 @@ mod tests {
             ["source /etc/profile\nmodule load x", "module() { :; }\nmodule load x", "echo sbatch", "eval x; conda x"]
         {
             assert_eq!(warnings(&format!("#!/bin/bash\n{fine}\n")), [] as [&str; 0], "{fine}");
+        }
+        for guarded in [
+            "command -v module >/dev/null && module load x",
+            "type module &>/dev/null && module load x",
+            "if type -t module >/dev/null; then\n  module load x\nfi",
+            "type -P sbatch && sbatch x.sh",
+            "hash module 2>/dev/null && module load x",
+            "which module >/dev/null 2>&1 && module load x",
+            "[ -x \"$(command -v sbatch)\" ] && sbatch x.sh",
+            "[[ -n $(type -p sbatch) ]] && sbatch x.sh",
+            "if [ \"`which sbatch`\" ]; then sbatch x.sh; fi",
+        ] {
+            assert_eq!(warnings(&format!("#!/bin/bash\n{guarded}\n")), [] as [&str; 0], "{guarded}");
         }
         assert_eq!(warnings("#!/bin/bash -l\nmodule load x\n"), [] as [&str; 0]);
         let said = warnings("#!/bin/bash -l\nsrun ./a\nsrun ./b\n");
