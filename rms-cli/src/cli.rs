@@ -192,6 +192,22 @@ mod tests {
         }
     }
 
+    /// As in lines of a script. What collects values still does, and what excludes another option, too.
+    #[test]
+    fn the_last_of_a_repeated_option_of_a_job_counts() {
+        let parsed = |words: &str| Cli::try_parse_from(words.split(' ')).map(|cli| format!("{:?}", cli.verb));
+        for (verb, rest) in [("submit", " job.sh"), ("run", " ./p -N 7"), ("plan", "")] {
+            let check = |words: &str, same: &str| {
+                let parsed = |words: &str| parsed(&format!("rms {verb} {words}{rest}")).expect(words);
+                assert_eq!(parsed(words), parsed(same), "{verb}");
+            };
+            check("-N 1 --hold -t 5 -N 2 -H --time=10", "-N 2 --hold -t 10");
+            check("--mem 1G -M a -M b --mem 2G", "-M a,b --mem 2G");
+            check("--requeue --no-requeue --requeue", "--requeue");
+            assert!(parsed(&format!("rms {verb} -N 1 -N 2 --shapes 2x1h{rest}")).is_err());
+        }
+    }
+
     fn named_and_about(verb: &Command) -> (String, String) {
         (verb.get_name().to_owned(), verb.get_about().map(ToString::to_string).unwrap_or_default())
     }

@@ -40,11 +40,14 @@ pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
         let line = idx + 1;
         let fail = |problem: String| DirectiveError { file: file.to_owned(), line, problem };
         let Some(directive) = Directive::of(text) else {
-            let text = text.trim_start();
-            in_head = in_head && (text.is_empty() || text.starts_with('#'));
-            if let Some(mark) = FOREIGN.iter().find(|mark| text.starts_with(**mark)).filter(|_| in_head) {
+            let trimmed = text.trim_start();
+            in_head = in_head && (trimmed.is_empty() || trimmed.starts_with('#'));
+            if let Some(mark) = FOREIGN.iter().find(|mark| trimmed.starts_with(**mark)).filter(|_| in_head) {
                 let mark = mark.trim_end();
                 warnings.push(format!("{file}:{line}: this {mark} line is not read: write its options in #RMS lines"));
+            }
+            if let Some(mark) = in_head.then(|| nearly_marked(text)).flatten() {
+                warnings.push(format!("{file}:{line}: this {mark} line is not read: a blank has to follow the mark"));
             }
             continue;
         };
@@ -74,6 +77,12 @@ pub fn read(file: &str, script: &str) -> Result<Directives, DirectiveError> {
 
 /// Directives of other systems; reported, as a comment would be ignored silently.
 const FOREIGN: [&str; 4] = ["#PBS ", "#BSUB ", "#OAR ", "#COBALT "];
+
+/// Returns the mark after which neither a blank nor an option follows, as in `#SBATCH: -N 2`; longer words are comments.
+fn nearly_marked(text: &str) -> Option<&'static str> {
+    let is_word = |c: char| c.is_ascii_alphanumeric();
+    ["#RMS", "#SBATCH"].into_iter().find(|mark| text.strip_prefix(mark).is_some_and(|rest| !rest.starts_with(is_word)))
+}
 
 /// The lines of one kind, joined.
 #[derive(Default)]
@@ -222,7 +231,13 @@ mod tests {
     fn comments_and_marks_are_told_apart_as_sbatch_does() {
         assert_eq!(options("#!/bin/sh\n  # indented\n#SBATCH--nodes=3\n").nodes, Some(NodeCount::Exactly(3)));
         for comment in ["# SBATCH -N 3", "##SBATCH -N 3", " #SBATCH -N 3", "#SBATCHX -N 3"] {
-            assert_eq!(options(&format!("{comment}\n")), JobOptions::default(), "{comment}");
+            let directives = read("job.sh", &format!("{comment}\n")).unwrap();
+            assert_eq!(directives, Directives::default(), "{comment}");
+        }
+        assert_eq!(options("#SBATCH-n 3\n").tasks, Some(3));
+        for typo in ["#SBATCH: -n 4", "#SBATCH_x", "#RMS: -n 4"] {
+            let warnings = read("job.sh", &format!("{typo}\ntrue\n{typo}\n")).unwrap().warnings;
+            assert!(warnings.len() == 1 && warnings[0].starts_with("job.sh:1: this #"), "{warnings:?}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! Explains in plain sentences why a job is in its state.
 
+use std::collections::BTreeSet;
+
 use negotiation::Phase;
 use rms_api::answer::{
     Blocker, JobDetail, JobLine, JobState, Lacking, Lenders, LicenceShortage, NeverGuest, Reason, Required, Shortage,
@@ -99,7 +101,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             nodes(neighbours.len() as u32),
             hostlist::fold(neighbours),
             stamp::clock(*until, now),
-            blockers(by, false, open, now)
+            blockers(by, None, open, now)
         ),
         Reason::Blocked {
             cluster,
@@ -134,7 +136,7 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             format!(
                 "it needs {} of cluster {cluster}, but {when} {free}{unusable}{}{}",
                 nodes(*wanted),
-                blockers(by, short.is_some(), open, now),
+                blockers(by, short.as_deref().map(|short| part(short, *wanted)).as_deref(), open, now),
                 lenders.as_ref().map(|lenders| no_lender(lenders, *wanted)).unwrap_or_default()
             )
         }
@@ -265,9 +267,21 @@ fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
-/// Returns which jobs have the nodes, or parts of them if nodes are shared, and for how long; of many, the first few.
-fn blockers(by: &[Blocker], are_shared: bool, open: &[NegotiationLine], now: Time) -> String {
-    list(by, |blocker| self::blocker(blocker, are_shared, open, now))
+/// Returns which jobs have the nodes, or this part of them if nodes are shared, and for how long; of many, the first few.
+fn blockers(by: &[Blocker], part: Option<&str>, open: &[NegotiationLine], now: Time) -> String {
+    list(by, |blocker| self::blocker(blocker, part, open, now))
+}
+
+/// Returns what of the nodes is short.
+fn part(short: &Shortage, wanted: u32) -> String {
+    if short.with_cores >= wanted && short.with_memory < wanted {
+        return "memory".to_owned();
+    }
+    if short.with_memory >= wanted && short.with_devices < wanted {
+        let kinds: BTreeSet<&str> = short.each.devices.iter().filter_map(|(name, _)| name.split(':').next()).collect();
+        return format!("{} devices", kinds.into_iter().collect::<Vec<_>>().join(" and "));
+    }
+    "cores".to_owned()
 }
 
 fn list(by: &[Blocker], say: impl Fn(&Blocker) -> String) -> String {
@@ -296,15 +310,16 @@ fn licence_holder(holder: &Blocker, now: Time) -> String {
     format!("job {}{ends} has some{until}", holder.job)
 }
 
-fn blocker(blocker: &Blocker, are_shared: bool, open: &[NegotiationLine], now: Time) -> String {
+fn blocker(blocker: &Blocker, part: Option<&str>, open: &[NegotiationLine], now: Time) -> String {
     let Blocker { job, state, nodes: n_nodes, from, until, is_offer, is_promised } = blocker;
     let until = if *until <= now { String::new() } else { format!(" until {}", stamp::short(*until, now)) };
     // A job has some cores of a shared node, which leaves others.
-    let (what, has) = match are_shared {
-        true => (format!("cores of {}", nodes(*n_nodes)), "has"),
-        false => (n_nodes.to_string(), "holds"),
+    let (what, has) = match part {
+        Some(part) => (format!("{part} of {}", nodes(*n_nodes)), "has"),
+        None => (n_nodes.to_string(), "holds"),
     };
-    let are = if *n_nodes == 1 && !are_shared { "is" } else { "are" };
+    let is_one = part.map_or(*n_nodes == 1, |part| part == "memory");
+    let are = if is_one { "is" } else { "are" };
     if *is_offer {
         let standing = open.iter().find(|line| line.job == *job && !line.held.is_empty());
         return match standing {
@@ -468,18 +483,18 @@ mod tests {
 
     #[test]
     fn where_nodes_are_shared_the_resource_that_is_short_is_named() {
-        let check = |counts: [u32; 3], said: &str| {
+        let check = |counts: [u32; 3], said: &str, has: &str| {
             let each = Slice { cores: 8, memory: rms_model::Mebibytes(65536), devices: "gpu:2".parse().expect("two") };
             let [with_cores, with_memory, with_devices] = counts;
             let short = Shortage { each, with_cores, with_memory, with_devices };
-            assert_eq!(shortage(&short, 2), said);
+            assert_eq!((shortage(&short, 2).as_str(), part(&short, 2).as_str()), (said, has));
         };
-        check([0, 0, 0], "no node has 8 free cores");
-        check([1, 1, 1], "only 1 node has 8 free cores");
-        check([3, 1, 1], "3 nodes have 8 free cores, but only 1 of them 64 GiB");
-        check([3, 0, 0], "3 nodes have 8 free cores, but none of them 64 GiB");
-        check([3, 2, 1], "3 nodes have 8 free cores, but only 1 of them gpu:2");
-        check([4, 3, 2], "2 nodes have free what it takes, but not for all of its wall time");
+        check([0, 0, 0], "no node has 8 free cores", "cores");
+        check([1, 1, 1], "only 1 node has 8 free cores", "cores");
+        check([3, 1, 1], "3 nodes have 8 free cores, but only 1 of them 64 GiB", "memory");
+        check([3, 0, 0], "3 nodes have 8 free cores, but none of them 64 GiB", "memory");
+        check([3, 2, 1], "3 nodes have 8 free cores, but only 1 of them gpu:2", "gpu devices");
+        check([4, 3, 2], "2 nodes have free what it takes, but not for all of its wall time", "cores");
     }
 
     #[test]
@@ -512,7 +527,7 @@ mod tests {
              with job 6"
         );
         let promised = Blocker { is_promised: true, ..holds(5, JobState::Waiting, 3, 30, 600) };
-        assert_eq!(blocker(&promised, false, &[], now), "3 are promised to job 5 from 00:00:30 until 00:10:00");
+        assert_eq!(blocker(&promised, None, &[], now), "3 are promised to job 5 from 00:00:30 until 00:10:00");
         let behind = Reason::Behind { policy: rms_model::Policy::Fcfs, job: JobId(3), until: Time::from_secs(600) };
         assert_eq!(
             reason(&behind, &[], now),
@@ -522,12 +537,14 @@ mod tests {
 
     #[test]
     fn where_nodes_are_shared_a_job_has_cores_of_them() {
-        let told = |blocker: Blocker| self::blocker(&blocker, true, &[], Time::from_secs(0));
+        let told = |blocker: Blocker| self::blocker(&blocker, Some("cores"), &[], Time::from_secs(0));
         assert_eq!(told(holds(15, JobState::Started, 4, 0, 600)), "job 15 has cores of 4 nodes until 00:10:00");
         assert_eq!(
             told(holds(5, JobState::Waiting, 1, 30, 600)),
             "job 5 is planned before it on cores of 1 node from 00:00:30 until 00:10:00"
         );
+        let memory = self::blocker(&holds(4, JobState::Ghost, 2, 0, 30), Some("memory"), &[], Time::from_secs(0));
+        assert_eq!(memory, "memory of 2 nodes is kept free as a ghost of job 4 until 00:00:30");
         let ghost = told(holds(4, JobState::Ghost, 1, 0, 30));
         assert_eq!(ghost, "cores of 1 node are kept free as a ghost of job 4 until 00:00:30");
     }

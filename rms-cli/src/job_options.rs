@@ -263,6 +263,11 @@ pub struct Features(pub Vec<String>);
 pub enum FeaturesError {
     #[error("alternatives ('|') are not supported: name features that every node must have, like fast,bigmem")]
     Alternatives,
+    #[error(
+        "numbers of nodes by feature ('[a*1&b*2]') are not supported: name features that every node must have, like \
+         fast,bigmem"
+    )]
+    Counts,
     #[error("a feature has no name: write a list like fast,bigmem")]
     Empty,
 }
@@ -271,8 +276,11 @@ impl FromStr for Features {
     type Err = FeaturesError;
 
     fn from_str(text: &str) -> Result<Features, FeaturesError> {
-        if text.contains(['|', '[', '*']) {
+        if text.contains('|') {
             return Err(FeaturesError::Alternatives);
+        }
+        if text.contains(['[', '*']) {
+            return Err(FeaturesError::Counts);
         }
         let names: Vec<String> = text.split([',', '&']).map(|name| name.trim().to_owned()).collect();
         if names.iter().any(String::is_empty) { Err(FeaturesError::Empty) } else { Ok(Features(names)) }
@@ -321,6 +329,8 @@ mod tests {
     fn features_are_all_needed_so_alternatives_are_refused() {
         assert_eq!("fast&big,gpu".parse(), Ok(Features(vec!["fast".into(), "big".into(), "gpu".into()])));
         assert_eq!("a|b".parse::<Features>(), Err(FeaturesError::Alternatives));
+        assert_eq!("[a|b]".parse::<Features>(), Err(FeaturesError::Alternatives));
+        assert_eq!("[a*1&b*1]".parse::<Features>(), Err(FeaturesError::Counts));
         assert_eq!("a,,b".parse::<Features>(), Err(FeaturesError::Empty));
     }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
+const WRAP: &str = "--wrap";
+
 /// A script as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
@@ -38,7 +40,16 @@ impl Script {
 
     /// Returns a script of one command line.
     pub fn wrap(command: &str) -> Script {
-        Script { file: "--wrap".into(), job_name: "wrap".into(), text: format!("#!/bin/sh\n{command}\n") }
+        Script { file: WRAP.into(), job_name: "wrap".into(), text: format!("#!/bin/sh\n{command}\n") }
+    }
+
+    /// Returns how messages name a line. Those of `--wrap` begin after the `#!` line, and mostly there is only one.
+    pub fn place(&self, line: usize) -> String {
+        match self.file.as_str() {
+            WRAP if self.text.lines().count() <= 2 => WRAP.to_owned(),
+            WRAP => format!("{WRAP}:{}", line - 1),
+            file => format!("{file}:{line}"),
+        }
     }
 
     /// Returns whether it was written for sbatch.

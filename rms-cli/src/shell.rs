@@ -28,6 +28,10 @@ pub enum What {
     Calls {
         command: String,
     },
+    /// The script asks whether there is such a command, as by `command -v` or `type`.
+    LooksUp {
+        command: String,
+    },
     /// A function of this name.
     Defines {
         command: String,
@@ -471,6 +475,10 @@ impl Reader {
                 Some(What::Sets { name: word.clone() })
             }
             (_, true) if code.previous == "function" => Some(What::Defines { command: word.clone() }),
+            (_, true) if code.command == "command" && is_asking(&code.previous) => {
+                code.at_command = false;
+                Some(What::LooksUp { command: word.clone() })
+            }
             // After `timeout -k 5 60` and the like, a command still follows.
             (_, true) if !code.command.is_empty() && word.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => None,
             (_, true) if BEFORE_COMMANDS.contains(&word.as_str()) => {
@@ -491,6 +499,9 @@ impl Reader {
                 Some(What::Calls { command: word.clone() })
             }
             (None, false) if reads && is_name(&word) => Some(What::Sets { name: word.clone() }),
+            (None, false) if LOOK_UP.contains(&code.command.as_str()) && !word.starts_with('-') => {
+                Some(What::LooksUp { command: word.clone() })
+            }
             (None, false) if code.previous == "-v" && is_name(&word) => Some(What::Provides { name: word.clone() }),
             (_, false) => None,
         };
@@ -507,6 +518,14 @@ const BEFORE_COMMANDS: [&str; 21] = [
     "then", "time", "timeout", "until", "while", "{", "}",
 ];
 
+/// Commands that tell whether there is another one; `command` does with `-v`.
+const LOOK_UP: [&str; 4] = ["command", "hash", "type", "which"];
+
+/// Returns whether the option makes `command` a question: `-v`, `-V` or `-pv`.
+fn is_asking(option: &str) -> bool {
+    option.starts_with('-') && option.contains(['v', 'V'])
+}
+
 fn is_name_start(c: char) -> bool {
     c == '_' || c.is_ascii_alphabetic()
 }
@@ -522,7 +541,7 @@ mod tests {
     use super::*;
 
     /// Checks what is found, by lines: `3 X` for uses, `3 'X` quoted, `3 X?` provided for, `3 X=` set, `3 x` called, `3
-    /// x()` defined.
+    /// x?()` looked up, `3 x()` defined.
     fn check(script: &str, expected: &[&str]) {
         let show = |found: &Found| {
             let line = found.line;
@@ -532,6 +551,7 @@ mod tests {
                 What::Provides { name } => format!("{line} {name}?"),
                 What::Sets { name } => format!("{line} {name}="),
                 What::Calls { command } => format!("{line} {command}"),
+                What::LooksUp { command } => format!("{line} {command}?()"),
                 What::Defines { command } => format!("{line} {command}()"),
                 What::StartsStep { .. } => String::new(),
             }
@@ -571,6 +591,14 @@ mod tests {
         check("srun() { echo; }\nfunction module { :; }", &["1 srun()", "1 echo", "2 module()", "2 :"]);
         check("a=(srun -n 4)\ncase $x in srun) ls;; esac", &["1 a=", "2 case", "2 $x", "2 ls", "2 esac"]);
         check("time -p srun \\\n  -n 4\nsrun", &["1 srun", "3 srun"]);
+    }
+
+    #[test]
+    fn a_question_for_a_command_is_no_call_of_it() {
+        check("command -v srun && command srun", &["1 srun?()", "1 srun"]);
+        check("if ! type -t ml; then hash -r ml; fi", &["1 type", "1 ml?()", "1 hash", "1 ml?()", "1 fi"]);
+        check("[ -x \"$(which srun)\" ] && ls", &["1 [", "1 which", "1 srun?()", "1 ls"]);
+        check("echo type srun", &["1 echo"]);
     }
 
     #[test]

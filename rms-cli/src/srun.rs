@@ -23,6 +23,7 @@ use crate::step_files::Target;
 #[command(
     name = "srun",
     version,
+    args_override_self = true,
     after_help = "\
 Examples:
   srun ./program                   all tasks of the job
@@ -419,6 +420,9 @@ mod tests {
         let step = wanted("-o K0 -K1 ./p -K0").unwrap();
         assert_eq!((step.output, step.argv), (Target::Files("K0".to_owned()), vec!["./p".into(), "-K0".into()]));
         assert!(wanted("-K2 ./p").is_err());
+        assert!(kills("-K0 -l -K1 --label --kill-on-bad-exit=1 ./p"), "the last of a repeated option counts");
+        assert_eq!(wanted("-n 1 -N2 --ntasks=4 ./p").unwrap().tasks, Some(4));
+        assert!(wanted("--overlap --exact --exact ./p").is_err(), "these exclude each other");
         assert_eq!(wanted("-r2 ./p").unwrap().first_node, 2);
     }
 

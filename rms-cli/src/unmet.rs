@@ -93,8 +93,10 @@ pub fn check(
     let mut warnings = Vec::new();
     let mut is_prepared = job.prepares_shells(&script.text);
     for Found { line, what } in &found {
+        let place = || script.place(*line);
         match what {
             What::Sets { name } | What::Provides { name } => drop(handled.insert(name)),
+            What::LooksUp { command } => drop(told.insert(command)),
             What::Defines { command } => {
                 told.insert(command);
                 defined.insert(command);
@@ -112,8 +114,12 @@ pub fn check(
                     // The tasks of a step may have it.
                     (true, true) => {}
                     (true, false) if told.insert(name) => {
-                        let file = &script.file;
-                        warnings.push(format!("{file}:{line}: {name} is empty, as under Slurm: nothing was asked for"));
+                        let why = match name.as_str() {
+                            "SLURM_RESTART_COUNT" => "it is set from the second run on",
+                            _ if is_of_steps => "only the tasks of a step have it",
+                            _ => "nothing was asked for",
+                        };
+                        warnings.push(format!("{}: {name} is empty, as under Slurm: {why}", place()));
                     }
                     (true, false) => {}
                     (false, _) => refused.push((*line, name)),
@@ -127,8 +133,7 @@ pub fn check(
                 // A function of that name may be defined in a file that the shell has read, or here.
                 let is_ours = is_step && !is_prepared && !defined.contains(command.as_str());
                 let misused = if is_ours { misused(command, words, check_step) } else { None };
-                let file = &script.file;
-                warnings.extend(misused.map(|reason| format!("{file}:{line}: this step will fail: {reason}")));
+                warnings.extend(misused.map(|reason| format!("{}: this step will fail: {reason}", place())));
             }
             What::Calls { command } if matches!(command.as_str(), "." | "source" | "eval") => is_prepared = true,
             What::Calls { command } => {
@@ -138,13 +143,11 @@ pub fn check(
                 // For scripts with Slurm's options the agents provide one, which starts a step.
                 let is_step = job.speaks_slurm && *command == "srun";
                 if is_step && is_login(&script.text) && told.insert(command) {
-                    let file = &script.file;
-                    warnings.push(format!("{file}:{line}: there may be no 'srun' in the job, for a login shell may set PATH anew: write 'rms run', or #!/bin/bash without -l"));
+                    warnings.push(format!("{}: there may be no 'srun' in the job, for a login shell may set PATH anew: write 'rms run', or #!/bin/bash without -l", place()));
                 }
                 let is_there = is_step || job.has_command(command) || (is_function && is_prepared);
                 if !is_there && told.insert(command) {
-                    let file = &script.file;
-                    warnings.push(format!("{file}:{line}: there may be no '{command}' in the job: {advice}"));
+                    warnings.push(format!("{}: there may be no '{command}' in the job: {advice}", place()));
                 }
             }
         }
@@ -196,12 +199,12 @@ fn misused(command: &str, words: &[Word], check_step: StepCheck) -> Option<Strin
 const UNKNOWN: &str = "unknown";
 
 fn refusal(script: &Script, unset: &[(usize, &str)], speaks_slurm: bool) -> Failure {
-    let (file, language) = (&script.file, language(&script.text));
+    let language = language(&script.text);
     let mut names: Vec<&str> = unset.iter().map(|(_, name)| *name).collect();
     names.sort_unstable();
     names.dedup();
     let shown: Vec<String> =
-        unset.iter().take(MOST_SHOWN).map(|(line, name)| format!("{file}:{line}: {name}")).collect();
+        unset.iter().take(MOST_SHOWN).map(|(line, name)| format!("{}: {name}", script.place(*line))).collect();
     let more = unset.len().saturating_sub(MOST_SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let so = if language == Language::Shell { ", so they would be empty" } else { "" };
@@ -446,6 +449,9 @@ mod tests {
     fn what_is_empty_under_slurm_too_is_said_once() {
         let said = warnings("#!/bin/sh\nexport OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\necho $SLURM_CPUS_PER_TASK\n");
         assert_eq!(said, ["job.sh:2: SLURM_CPUS_PER_TASK is empty, as under Slurm: nothing was asked for"]);
+        let said = warnings("#!/bin/sh\necho $SLURM_RESTART_COUNT $SLURM_STEPID\n");
+        assert!(said[0].ends_with("SLURM_RESTART_COUNT is empty, as under Slurm: it is set from the second run on"));
+        assert!(said[1].ends_with("SLURM_STEPID is empty, as under Slurm: only the tasks of a step have it"));
         for of_step in OF_STEPS {
             let quoted = format!("#!/bin/sh\nsrun sh -c 'echo ${of_step}'\n");
             assert_eq!(warnings(&quoted), [] as [&str; 0], "the tasks of a step have it");
@@ -465,6 +471,25 @@ mod tests {
         {
             assert_eq!(warnings(&format!("#!/bin/bash\n{fine}\n")), [] as [&str; 0], "{fine}");
         }
+        for guarded in [
+            "command -v module >/dev/null && module load x",
+            "type module &>/dev/null && module load x",
+            "if type -t module >/dev/null; then\n  module load x\nfi",
+            "type -P sbatch && sbatch x.sh",
+            "hash module 2>/dev/null && module load x",
+            "which module >/dev/null 2>&1 && module load x",
+            "[ -x \"$(command -v sbatch)\" ] && sbatch x.sh",
+            "[[ -n $(type -p sbatch) ]] && sbatch x.sh",
+            "if [ \"`which sbatch`\" ]; then sbatch x.sh; fi",
+        ] {
+            assert_eq!(warnings(&format!("#!/bin/bash\n{guarded}\n")), [] as [&str; 0], "{guarded}");
+        }
+        let wrapped = |command: &str| {
+            let said = check(&Script::wrap(command), &of_slurm(), &a_script(), &[], crate::cli::check_step);
+            said.map_err(|failure| failure.to_text()).expect(command)
+        };
+        assert!(wrapped("sbatch x.sh")[0].starts_with("--wrap: there may be no 'sbatch'"));
+        assert!(wrapped("true\nsbatch x.sh")[0].starts_with("--wrap:2: there may be no 'sbatch'"));
         assert_eq!(warnings("#!/bin/bash -l\nmodule load x\n"), [] as [&str; 0]);
         let said = warnings("#!/bin/bash -l\nsrun ./a\nsrun ./b\n");
         assert!(said.len() == 1 && said[0].contains("'rms run'"), "{said:?}");

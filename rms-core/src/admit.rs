@@ -484,7 +484,9 @@ fn names_more(refusal: &Refusal, than: &Refusal) -> bool {
         (TooMuchMemory { n_nodes, largest, .. }, TooMuchMemory { n_nodes: n_known, largest: known, .. }) => {
             (n_nodes, largest) > (n_known, known)
         }
-        (TooManyDevices { n_nodes, .. }, TooManyDevices { n_nodes: n_known, .. }) => n_nodes > n_known,
+        (TooManyDevices { n_nodes, known, devices, .. }, TooManyDevices { n_nodes: n_known, known: other, .. }) => {
+            (n_nodes, n_served(devices, known)) > (n_known, n_served(devices, other))
+        }
         (TooManyLicences { name, total, .. }, TooManyLicences { name: other, total: known, .. }) => {
             name == other && total > known
         }
@@ -651,6 +653,13 @@ fn known_devices<'a>(kinds: impl Iterator<Item = &'a Inventory>) -> String {
     }
     let parts: Vec<String> = most.into_iter().map(|(name, count)| format!("{name}:{count}")).collect();
     if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}
+
+/// Returns how many of these devices a list of [`known_devices`] has at most.
+fn n_served(wanted: &Devices, known: &str) -> u32 {
+    let known: Devices = known.replace(' ', "").parse().unwrap_or_default();
+    let most = |name: &str| known.serving(name).map(|(_, count)| count).max().unwrap_or(0);
+    wanted.iter().map(|(name, count)| most(name).min(count)).sum()
 }
 
 /// Checks the time before which a job does not begin: a later one cannot be displayed.

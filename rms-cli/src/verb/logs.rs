@@ -1,11 +1,11 @@
 //! `rms logs`: shows the output of a job, and follows it while the job writes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use launcher_sdk::{CallError, Client, FollowEvent, Missing};
 use rms_api::answer::{JobDetail, JobState};
 use rms_api::call::Select;
-use rms_model::{JobId, Work};
+use rms_model::{JobId, Outcome, Work};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
@@ -64,7 +64,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                 .then(|| format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
             from_nodes(&client, job, &sink, notice).await?.finish(job, &sink)
         }
-        None => of_ended(&client, job, &sink).await,
+        None => of_ended(&client, job, found.ended.first().map(|record| &record.outcome), &sink).await,
     }
 }
 
@@ -148,7 +148,7 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink, mut notice: Option
 
 /// Shows a job whose description no longer exists: the nodes may still have its streams, or its file may be at the
 /// default place.
-async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Failure> {
+async fn of_ended(client: &Client, job: JobId, outcome: Option<&Outcome>, sink: &Sink) -> Result<Exit, Failure> {
     let found = from_nodes(client, job, sink, None).await?;
     // Nodes that know nothing of the job have lost none of its output: a batch job writes to its file.
     let is_of_file =
@@ -160,15 +160,22 @@ async fn of_ended(client: &Client, job: JobId, sink: &Sink) -> Result<Exit, Fail
     match std::fs::read(&path) {
         Ok(bytes) => sink.write(job, &bytes),
         Err(_) => {
-            // Whether it was a batch job, and which file it named, is no longer known.
-            output::warn(&format!(
-                "rms: the nodes keep no output of job {job}: that of 'rms run' is kept for ten minutes, and a batch job \
-                 writes to the file that its -o flag named (without one, to {} in its working directory: that of its -D \
-                 flag, or where it was submitted)",
-                path.display()
-            ));
+            output::warn(&format!("rms: the nodes keep no output of job {job}: {}", nothing_kept(outcome, &path)));
             sink.write(job, b"")
         }
+    }
+}
+
+/// Returns why the nodes and the default file have nothing of an ended job. Whether it was a batch job, and which file it
+/// named, is no longer known.
+fn nothing_kept(outcome: Option<&Outcome>, path: &Path) -> String {
+    match outcome {
+        Some(outcome @ Outcome::NotStarted { .. }) => format!("it {outcome}"),
+        Some(_) | None => format!(
+            "that of 'rms run' is kept for ten minutes, and a batch job writes to the file that its -o flag named \
+             (without one, to {} in its working directory: that of its -D flag, or where it was submitted)",
+            path.display()
+        ),
     }
 }
 
@@ -217,4 +224,17 @@ fn not_one_file(detail: &JobDetail) -> Failure {
     };
     Failure::new("many_files", format!("job {}: {what} ({pattern})", detail.line.job))
         .hint("read the files where they are")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_could_not_start_has_no_output_for_this_reason() {
+        let path = Path::new("rms-7.out");
+        let not_started = Outcome::NotStarted { node: "a1".into(), reason: "/none/x.out: no such directory".into() };
+        assert_eq!(nothing_kept(Some(&not_started), path), "it could not start on a1: /none/x.out: no such directory");
+        assert!(nothing_kept(Some(&Outcome::Completed), path).contains("its -o flag named (without one, to rms-7.out"));
+    }
 }

@@ -19,7 +19,9 @@ use crate::submission::{Order, Output};
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_override_self = true,
+    after_help = "\
 For each size, it shows the cluster where the job would end first if it were
 submitted now, behind all waiting jobs, and had this size alone; a * marks the
 size that 'rms submit' with the same flags would choose. Sizes that no cluster
@@ -38,7 +40,8 @@ Examples:
                                            line
   rms plan -N 1-4 -n 8 -c 4 --mem 16G -t 1h
                                            parts of nodes, where jobs share them
-  rms submit -N $(rms plan -q -N 1-8 --amdahl 0.9 --time 4h) -t 1h job.sh")]
+  rms submit -N $(rms plan -q -N 1-8 --amdahl 0.9 --time 4h) -t 1h job.sh"
+)]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,

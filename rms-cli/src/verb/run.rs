@@ -32,7 +32,9 @@ use crate::submission::{Order, Output};
 use crate::verb::queue;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_override_self = true,
+    after_help = "\
 The output of all tasks is printed here as it is written, even if the server is
 restarted meanwhile. Standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
@@ -62,7 +64,8 @@ Exit codes:
   130  it was ended by Ctrl-C
   125  the system lost it or could not start it
   1    it was refused
-  2    a flag is wrong")]
+  2    a flag is wrong"
+)]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,

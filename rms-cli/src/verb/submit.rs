@@ -14,7 +14,9 @@ use crate::submission::{Order, Output};
 use crate::workers;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_override_self = true,
+    after_help = "\
 A script runs once, on the job's first node; inside, 'mpirun' and RMS_HOSTFILE
 reach the others.
 
@@ -22,7 +24,8 @@ It may contain its flags, before the first command:
   #!/bin/sh
   #RMS -N 2 -t 10m -J nbody
   mpirun ./nbody
-The command line overrides #RMS lines, and those override #SBATCH lines.
+The command line overrides #RMS lines, and those override #SBATCH lines; of an
+option that is repeated in one of these, the last one counts.
 
 Examples:
   rms submit -N 4 -t 1h job.sh             four nodes for an hour
@@ -44,7 +47,8 @@ Examples:
                                            job.sh is told when its nodes change,
                                            and calls 'rms resize-done'
   rms submit --test-only -N 8 job.sh       when would it start?
-  job=$(rms submit -q job.sh)              the bare id")]
+  job=$(rms submit -q job.sh)              the bare id"
+)]
 pub struct Args {
     #[command(flatten)]
     options: JobOptions,

@@ -264,12 +264,7 @@ fn holds_of_shared(
     (spec, request): (&JobSpec, &Request),
     short: Option<(&Shortage, u32)>,
 ) -> impl Iterator<Item = Blocker> {
-    let has_some = |piece: &Piece| match short {
-        Some((short, wanted)) if short.with_cores < wanted => piece.slice.cores > 0,
-        Some((short, wanted)) if short.with_memory < wanted => piece.slice.memory.0 > 0,
-        Some((short, wanted)) if short.with_devices < wanted => !piece.slice.devices.is_empty(),
-        Some(_) | None => true,
-    };
+    let has_some = |piece: &Piece| has_some(piece, (spec, request), short);
     let shared = state.shared().get(cluster);
     let kinds = shared.into_iter().flat_map(|shared| shared.kinds());
     let pieces: Vec<Vec<Piece>> = kinds.map(|kind| pieces_of(spec, request, kind)).collect();
@@ -297,6 +292,19 @@ fn holds_of_shared(
         let until = until.max(now + Span::from_millis(1));
         Some(Blocker { job, state, nodes, from: now, until, is_offer: false, is_promised: false })
     })
+}
+
+/// Returns whether a piece of another job has some of the first resource of which too few nodes have enough for this one.
+fn has_some(piece: &Piece, (spec, request): (&JobSpec, &Request), short: Option<(&Shortage, u32)>) -> bool {
+    match short {
+        Some((short, wanted)) if short.with_cores < wanted => piece.slice.cores > 0,
+        Some((short, wanted)) if short.with_memory < wanted => piece.slice.memory.0 > 0,
+        Some((short, wanted)) if short.with_devices < wanted => {
+            let devices = spec.resources.devices_on_each(request.n_nodes());
+            devices.iter().any(|(name, _)| piece.slice.devices.serving(name).next().is_some())
+        }
+        Some(_) | None => true,
+    }
 }
 
 /// Reports the agents of this cluster that are expected back after a restart of the server.
@@ -372,14 +380,19 @@ fn busy_window(
     // Of several clusters, the one that blocks it longest is reported.
     let windows = clusters.filter(|(cluster, _)| blocked.is_none_or(|blocked| blocked.cluster == **cluster));
     let found = windows.filter_map(|(cluster, wanted)| {
-        let mut holds = holds(state, plan, placed_idx, *cluster);
+        let kinds = state.shared().get(*cluster).map_or(&[][..], |shared| shared.kinds());
+        let short = shortage(state, spec, request, cluster);
+        let short = short.as_ref().map(|short| (short, *wanted));
+        let takes_some = |other: &JobSpec, planned: &Request| {
+            let mut pieces = kinds.iter().flat_map(|kind| pieces_of(other, planned, kind));
+            short.is_none() || pieces.any(|piece| has_some(&piece, (spec, request), short))
+        };
+        let mut holds = holds(state, plan, placed_idx, *cluster, takes_some);
         let capacity = i64::from(state.n_usable(*cluster));
         let is_shared = state.is_shared(*cluster);
         if is_shared {
-            let short = shortage(state, spec, request, cluster);
             // The nodes for a later stage of a profile may become free after its start.
             let free_at = blocked.map_or(at, |blocked| blocked.until.max(at));
-            let short = short.as_ref().map(|short| (short, *wanted));
             holds.extend(holds_of_shared(state, (plan.now, free_at), *cluster, (spec, request), short));
         }
         let usable = usable_by(state, spec, request, *cluster);
@@ -471,9 +484,15 @@ fn overdue_jobs(state: &State, now: Time, at: Time, request: &Request) -> Option
     })
 }
 
-/// Returns all that holds nodes of a cluster before this application may: running jobs and ghosts, offers, and jobs
-/// that the policy places ahead of it.
-fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> Vec<Blocker> {
+/// Returns all that holds nodes of a cluster before this application may: running jobs and ghosts, offers, and those of
+/// the jobs that the policy places ahead of it which take what it needs.
+fn holds(
+    state: &State,
+    plan: &Plan,
+    placed_idx: usize,
+    cluster: ClusterId,
+    takes_some: impl Fn(&JobSpec, &Request) -> bool,
+) -> Vec<Blocker> {
     let mut holds: Vec<Blocker> = ledger::holds(state, plan.now, cluster)
         .map(|(job, state, is_offer, block)| {
             let nodes = block.nodes.max(0) as u32;
@@ -490,7 +509,8 @@ fn holds(state: &State, plan: &Plan, placed_idx: usize, cluster: ClusterId) -> V
             continue;
         };
         let Some(nodes) = request.nodes.get(&cluster).copied().filter(|_| is_before) else { continue };
-        let Some(entry) = waiting(state, placement) else { continue };
+        let taking = waiting(state, placement).filter(|entry| takes_some(&entry.spec, request));
+        let Some(entry) = taking else { continue };
         let job = placement.job;
         let (waits, is_promised) = (entry.state(), entry.promised.is_some());
         let hold = |from, until, nodes| Blocker { job, state: waits, nodes, from, until, is_offer: false, is_promised };

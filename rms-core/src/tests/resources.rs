@@ -61,7 +61,12 @@ fn tasks_that_share_cpus_fit_on_one_node() {
 fn what_no_cluster_has_is_refused_with_the_most_that_one_has() {
     let mut world = world();
     let inventory = Inventory { cores: 96, cpus: 96, memory: Mebibytes(1 << 20), ..Inventory::default() };
-    let hello = AgentHello { cluster: "d".to_owned(), address: "127.0.0.1:1".to_owned(), inventory, trouble: None };
+    let hello = AgentHello {
+        cluster: "d".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        inventory: inventory.clone(),
+        trouble: None,
+    };
     world.event(Event::AgentConnected { name: "d1".to_owned(), hello, report: NodeReport::default() });
     let said = world.refused(|job| job.constraint.memory = Mebibytes((1 << 20) + 1));
     assert!(said.contains("cluster d has 0") && said.contains("largest node has 1048576 MiB"), "{said}");
@@ -69,6 +74,15 @@ fn what_no_cluster_has_is_refused_with_the_most_that_one_has() {
     assert!(said.contains("largest node of cluster d has 96 CPUs"), "{said}");
     let said = world.refused(|job| (job.clusters, job.cpus_per_task) = (vec!["c".to_owned()], 97));
     assert!(said.contains("largest node of cluster c has 64 CPUs"), "{said}");
+    let inventory = Inventory { devices: devices("gpu:h100:6,fpga:9"), ..inventory };
+    let hello = AgentHello { cluster: "e".to_owned(), address: "127.0.0.1:1".to_owned(), inventory, trouble: None };
+    world.event(Event::AgentConnected { name: "e1".to_owned(), hello, report: NodeReport::default() });
+    for (wanted, part) in
+        [("gpu:8", "cluster e has 0; its nodes have fpga:9, gpu:h100:6"), ("gpu:a100:8", "cluster c has 0;")]
+    {
+        let said = world.refused(|job| job.resources.devices = devices(wanted));
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]

@@ -208,6 +208,12 @@ fn who_is_in_the_way_on_shared_nodes_is_named_by_what_is_short() {
     assert_eq!(by(&mut world, Ask { memory: 7000, ..ask }), [memory, other]);
     assert_eq!(by(&mut world, Ask { cores: 8, ..ask }), [gpus, memory, other]);
     assert_eq!(by(&mut world, Ask { exclusive: true, ..ask }), [gpus, memory, other]);
+    // What is planned before a job is in its way only if it takes what is short.
+    let all = Ask { wall_millis: 200_000, ..ask };
+    let all_cores = world.asks(Ask { nodes: 2, cores: 7, ..all });
+    assert_eq!(world.line(all_cores).state, JobState::Waiting);
+    let next_gpus = world.asks(Ask { gpus: 2, ..ask });
+    assert_eq!(by(&mut world, Ask { gpus: 1, ..ask }), [gpus, next_gpus]);
 }
 
 #[test]
