@@ -97,15 +97,15 @@ mod tests {
     fn variables_that_are_no_text_are_carried() {
         let odd = OsString::from_vec(vec![0xff]);
         let vars = vec![("B".into(), "2".into()), ("A".into(), "1".into()), ("X".into(), odd)];
-        let found = environment(vars.into_iter(), Path::new("/work"));
+        let found = environment(vars.into_iter(), Path::new("/home/ada"));
         assert_eq!(found[..2], [("A".into(), "1".into()), ("B".into(), "2".into())]);
         assert_eq!(*rms_model::execution::to_bytes(&found[2].1), [0xff]);
     }
 
     #[test]
     fn the_way_to_the_server_holds_in_every_directory() {
-        for (value, expected) in [("play", "/work/play"), ("/play", "/play"), ("", "")] {
-            let found = environment([(DIR.into(), value.into())].into_iter(), Path::new("/work"));
+        for (value, expected) in [("play", "/home/ada/play"), ("/play", "/play"), ("", "")] {
+            let found = environment([(DIR.into(), value.into())].into_iter(), Path::new("/home/ada"));
             assert_eq!(found, [(DIR.to_owned(), expected.to_owned())]);
         }
         let mut caller = Caller::read().expect("read");
