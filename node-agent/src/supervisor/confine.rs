@@ -51,23 +51,59 @@ pub struct JobMove {
     pub tasks: CpuMoves,
 }
 
+/// The threads that their program, or a user, has pinned to a part of the CPUs that they could have. A mask alone does
+/// not tell: once a job has lent all others, all of its threads have the same one.
+#[derive(Debug, Default)]
+pub struct Pins(BTreeMap<Pid, Pin>);
+
+/// The CPUs to which a thread was pinned, and those of them that it was given, or others if its job has none of them.
+#[derive(Clone, Debug)]
+struct Pin {
+    cpus: CpuSet,
+    given: CpuSet,
+}
+
+impl Pins {
+    /// Finds out which threads are pinned, before they are moved. Their masks are `masks`.
+    fn update(&mut self, processes: &[Pid], of_tasks: &BTreeMap<Pid, &CpuMove>, all: &CpuMove, masks: &Masks) {
+        let known = std::mem::take(&mut self.0);
+        for process in processes {
+            let own = of_tasks.get(process).map_or(all, |own| *own);
+            let creators = || [Some(*process), tree::parent_of(*process)].into_iter().flatten();
+            for thread in tree::threads(*process) {
+                let Some(has) = masks.get(&thread) else { continue };
+                let is_kept = |pin: &&Pin| pin.given == *has;
+                // What a pinned thread has started since has its mask.
+                let inherited = || creators().find_map(|creator| known.get(&creator).filter(is_kept));
+                let before =
+                    if known.is_empty() { None } else { known.get(&thread).filter(is_kept).or_else(inherited) };
+                let is_pinned = *has != own.before && *has != all.before && has.is_subset(&all.before);
+                let pin = || is_pinned.then(|| Pin { cpus: has.clone(), given: has.clone() });
+                self.0.extend(before.cloned().or_else(pin).map(|pin| (thread, pin)));
+            }
+        }
+    }
+}
+
 /// Moves every descendant of this process, and all other processes in its cgroup.
 ///
 /// # Errors
 /// Some threads may have been moved, and others not.
-pub fn confine(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
+pub fn confine(cgroup: &Cgroup, of_job: &JobMove, pins: &mut Pins) -> Result<(), ConfineError> {
     let (start, mut n_quiet, mut dead) = (Instant::now(), 0, BTreeSet::new());
-    // The masks before the cpuset changes: they tell whether a thread has the CPUs of its task.
-    let mut masks = Masks::new();
-    if !of_job.tasks.is_empty() {
-        let threads = processes(cgroup, &mut dead).into_iter().flat_map(tree::threads);
-        masks.extend(threads.filter_map(|thread| Some((thread, cpus_of(thread).ok()?))));
-    }
+    // The masks before the cpuset changes: they tell whether a thread has all CPUs that it could have.
+    let processes = processes(cgroup, &mut dead);
+    let threads = processes.iter().flat_map(|process| tree::threads(*process));
+    let mut masks: Masks = threads.filter_map(|thread| Some((thread, cpus_of(thread).ok()?))).collect();
+    let JobMove { all, joined, tasks } = of_job;
+    let mut own = of_tasks(&processes, tasks);
+    own.extend(joined.iter().map(|(process, own)| (Pid::from_raw(*process), own)));
+    pins.update(&processes, &own, all, &masks);
     let after = &of_job.all.after;
     let set = cgroup.set_cpus(after);
     set.map_err(|source| ConfineError::Cpuset { cpus: cpulist::print(after), source })?;
     for n_walks in 1.. {
-        let n_moved = walk(cgroup, of_job, Threads::All, &mut masks, &mut dead)?;
+        let n_moved = walk(cgroup, of_job, Threads::All, (&mut masks, &mut *pins), &mut dead)?;
         n_quiet = if n_moved == 0 { n_quiet + 1 } else { 0 };
         if n_quiet == QUIET_WALKS {
             return Ok(());
@@ -85,7 +121,7 @@ pub fn confine(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
 /// # Errors
 /// As those of [`confine`].
 pub fn confine_late(cgroup: &Cgroup, of_job: &JobMove) -> Result<(), ConfineError> {
-    walk(cgroup, of_job, Threads::Outside, &mut Masks::new(), &mut BTreeSet::new()).map(drop)
+    walk(cgroup, of_job, Threads::Outside, (&mut Masks::new(), &mut Pins::default()), &mut BTreeSet::new()).map(drop)
 }
 
 /// Which threads are moved.
@@ -120,7 +156,7 @@ fn walk(
     cgroup: &Cgroup,
     of_job: &JobMove,
     which: Threads,
-    masks: &mut Masks,
+    (masks, pins): (&mut Masks, &mut Pins),
     dead: &mut BTreeSet<Pid>,
 ) -> Result<usize, ConfineError> {
     let JobMove { all, joined, tasks } = of_job;
@@ -136,7 +172,7 @@ fn walk(
             if which == Threads::Outside && cpus_of(thread).is_ok_and(is_inside) {
                 continue;
             }
-            match move_thread(thread, own, masks) {
+            match move_thread(thread, own, masks, pins) {
                 Ok(is_moved) => n_moved += usize::from(is_moved),
                 Err(ConfineError::Thread { source: Errno::ESRCH, .. }) => {}
                 Err(error) => return Err(error),
@@ -173,13 +209,17 @@ struct ThreadMove<'a> {
 }
 
 /// Returns whether the thread was moved.
-fn move_thread(thread: Pid, own: ThreadMove<'_>, masks: &mut Masks) -> Result<bool, ConfineError> {
+fn move_thread(thread: Pid, own: ThreadMove<'_>, masks: &mut Masks, pins: &mut Pins) -> Result<bool, ConfineError> {
     let fail = |source| ConfineError::Thread { thread, source };
     let has = cpus_of(thread).map_err(fail)?;
-    let wanted = own.wanted(&has, masks.get(&thread));
-    if own.of_job.is_some() {
-        masks.insert(thread, wanted.clone());
-    }
+    let wanted = match pins.0.get_mut(&thread) {
+        Some(pin) => {
+            pin.given = own.of_pinned(&pin.cpus);
+            pin.given.clone()
+        }
+        None => own.wanted(&has, masks.get(&thread)),
+    };
+    masks.insert(thread, wanted.clone());
     if wanted == has {
         return Ok(false);
     }
@@ -193,6 +233,12 @@ fn move_thread(thread: Pid, own: ThreadMove<'_>, masks: &mut Masks) -> Result<bo
 }
 
 impl ThreadMove<'_> {
+    /// Returns the CPUs of a thread that is pinned to some: those of them that the job has, if there are any.
+    fn of_pinned(&self, pin: &CpuSet) -> CpuSet {
+        let remaining: CpuSet = pin.intersection(&self.of_job.unwrap_or(self.own).after).copied().collect();
+        if remaining.is_empty() { self.own.after.clone() } else { remaining }
+    }
+
     /// Returns the CPUs that a thread should have, which had `had` before the cpuset changed unless it is new. A thread
     /// that the program has pinned, or whose mask was set, keeps the part of its mask that the job has.
     fn wanted(&self, has: &CpuSet, had: Option<&CpuSet>) -> CpuSet {
@@ -270,6 +316,35 @@ mod tests {
         check(&to(&[0], &[0, 1]), &returns, Some(half), half, all);
     }
 
+    /// All three have the same CPU while the job has only this one.
+    #[test]
+    fn a_thread_is_pinned_as_before_once_its_job_has_more_cpus_again() {
+        let sleep = || Command::new("sleep").arg("60").spawn().expect("sleep");
+        let mut children = [sleep(), sleep(), sleep()];
+        let pids = [0, 1, 2].map(|idx: usize| Pid::from_raw(children[idx].id() as i32));
+        let all = cpus_of(pids[0]).expect("it runs");
+        let one = |cpus: &mut dyn Iterator<Item = &u32>| cpus.next().copied().into_iter().collect::<CpuSet>();
+        let (first, last) = (one(&mut all.iter()), one(&mut all.iter().rev()));
+        let masks = || pids.map(|pid| cpus_of(pid).expect("it runs"));
+        set_cpus_of(pids[1], &first).expect("ours");
+        set_cpus_of(pids[2], &last).expect("ours");
+        let mut pins = Pins::default();
+        let mut moved = |before: &CpuSet, after: &CpuSet| {
+            let all = CpuMove { before: before.clone(), after: after.clone() };
+            let confined =
+                confine(&Cgroup::none(), &JobMove { all, joined: CpuMoves::new(), tasks: CpuMoves::new() }, &mut pins);
+            confined.expect("nothing runs that could escape");
+            masks()
+        };
+        let seen = [moved(&all, &first), moved(&first, &all), moved(&all, &first), moved(&first, &all)];
+        children.iter_mut().for_each(|child| {
+            child.kill().expect("our child");
+            child.wait().expect("our child");
+        });
+        let (lent, back) = ([&first, &first, &first].map(CpuSet::clone), [&all, &first, &last].map(CpuSet::clone));
+        assert_eq!(seen, [lent.clone(), back.clone(), lent, back]);
+    }
+
     /// Thousands of them would cost seconds in each walk.
     #[test]
     fn dead_processes_are_left_as_they_are() {
@@ -289,7 +364,7 @@ mod tests {
         // Some kernels know the CPUs of a dead process, others say that there is none.
         let of_dead = cpus_of(dead_child);
         let of_job = JobMove { all, joined: CpuMoves::new(), tasks: CpuMoves::new() };
-        let confined = confine(&Cgroup::none(), &of_job);
+        let confined = confine(&Cgroup::none(), &of_job, &mut Pins::default());
         let has = (cpus_of(pid), cpus_of(dead_child));
         child.kill().expect("our child");
         child.wait().expect("our child");

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::binding::BoundTasks;
-use super::confine::{ConfineError, CpuMove, CpuMoves, JobMove, confine, confine_late};
+use super::confine::{ConfineError, CpuMove, CpuMoves, JobMove, Pins, confine, confine_late};
 use super::malleable::{Malleable, Outcome};
 use crate::cgroup::Cgroup;
 use crate::order::Order;
@@ -29,6 +29,8 @@ pub struct JobCpus {
     /// The CPUs of the newest order, by packages.
     packages: Vec<Vec<u32>>,
     pub bound_tasks: BoundTasks,
+    /// The threads that are pinned to a part of these CPUs.
+    pins: Pins,
     pub malleable: Option<Malleable>,
     change: Option<Change>,
     late: Option<Late>,
@@ -79,6 +81,7 @@ impl JobCpus {
             before_exec: None,
             packages: order.packages.clone(),
             bound_tasks: BoundTasks::default(),
+            pins: Pins::default(),
             malleable: None,
             change: None,
             late: None,
@@ -164,7 +167,7 @@ impl JobCpus {
     ) -> Result<(), ConfineError> {
         let all = CpuMove { before: self.held.clone(), after: after.clone() };
         let of_job = JobMove { all, joined, tasks };
-        confine(cgroup, &of_job)?;
+        confine(cgroup, &of_job, &mut self.pins)?;
         self.held.clone_from(after);
         self.bound_tasks.moved(&of_job.tasks);
         self.malleable.iter_mut().for_each(|malleable| malleable.moved(of_job.joined.clone()));
@@ -213,7 +216,7 @@ impl JobCpus {
             std::mem::swap(before, after);
         }
         let all = CpuMove { before: after.clone(), after: held };
-        let _as_far_as_possible = confine(cgroup, &JobMove { all, joined, tasks });
+        let _as_far_as_possible = confine(cgroup, &JobMove { all, joined, tasks }, &mut self.pins);
         (self.change, self.late) = (None, None);
         (self.generation, self.is_confined) = (generation, false);
     }
@@ -225,7 +228,7 @@ impl JobCpus {
             let joined = self.malleable.as_ref().map(|malleable| malleable.moves(false)).unwrap_or_default();
             let all = CpuMove { before, after: self.held.clone() };
             let of_job = JobMove { all, joined, tasks: self.bound_tasks.late_moves() };
-            self.is_confined = confine(cgroup, &of_job).is_ok();
+            self.is_confined = confine(cgroup, &of_job, &mut self.pins).is_ok();
         }
     }
 
