@@ -140,7 +140,7 @@ impl Queue<'_> {
     }
 
     /// Returns the new wall time of a running job, as with all CPUs that it requested. Users stay below the longest
-    /// that is allowed.
+    /// that is allowed, and do not extend what they borrow from others.
     fn changed_time(
         &self,
         now: Time,
@@ -157,6 +157,11 @@ impl Queue<'_> {
         let is_raised = wall > started.requested();
         if is_raised && wall > max && who.role != Role::Admin {
             return Err(Refusal::WallTooLong { wall, max });
+        }
+        if is_raised && started.is_guest() && who.role != Role::Admin {
+            let hint = "it borrows cores, and began because it was to end before the jobs that lend them: an admin may \
+                        give it more time";
+            return Err(wrong_state(job, "started", hint));
         }
         if is_raised && let Some(node) = self.jobs.state().out_of_reach(started) {
             return Err(Refusal::AgentAway { job, node: self.jobs.state().nodes()[&node].name.clone() });

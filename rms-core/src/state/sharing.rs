@@ -195,6 +195,11 @@ impl Started {
         self.work_at(self.at, 0).0
     }
 
+    /// Returns whether it borrows cores.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.sharing.as_ref().is_some_and(|sharing| !sharing.mates.is_empty())
+    }
+
     /// Returns whether it lends or borrows cores.
     pub(crate) fn is_sharing(&self) -> bool {
         self.sharing.as_ref().is_some_and(|sharing| sharing.is_active())

@@ -4,7 +4,7 @@ use rms_api::answer::{Answer, Lenders, NeverGuest, Reason};
 use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
 use rms_api::{Call, Query};
-use rms_model::{ExpandLimit, JobId, Span};
+use rms_model::{ExpandLimit, Identity, JobId, Role, Span};
 
 use super::World;
 use super::evolving::profile;
@@ -87,6 +87,22 @@ fn a_guest_that_may_run_longer_does_not_keep_its_owner() {
     assert_eq!(world.lender_of(jobs[2]), [jobs[0]]);
     // 480 core-minutes on six cores.
     assert_eq!(world.wall(jobs[0]), Span::from_mins(80));
+}
+
+/// It would slow its owner down for longer than it was to when it began.
+#[test]
+fn only_an_admin_gives_a_guest_more_time() {
+    let (mut world, [owner, guest, _]) = three("cores");
+    let name = world.rms.state().jobs()[&guest].spec.owner.0.clone();
+    let mut update = |job, mins| {
+        let changes = Changes { wall: Some(WallChange::To(Span::from_mins(mins))), ..Changes::default() };
+        let who = Identity::new(Role::User, &name).expect("a plain name");
+        format!("{:?}", world.ask_as(who, Call::Update { select: Select::Ids(vec![job]), changes: Box::new(changes) }))
+    };
+    assert!(update(guest, 21).contains("it borrows cores"));
+    assert!(!update(guest, 19).contains("borrows") && !update(owner, 70).contains("borrows"));
+    let ask = [owner, guest].map(|job| world.rms.state().jobs()[&job].started().expect("it runs").requested());
+    assert_eq!(ask, [70, 19].map(Span::from_mins));
 }
 
 #[test]
