@@ -18,6 +18,7 @@ pub struct Interrupts {
     int: Signal,
     term: Signal,
     hup: Signal,
+    quit: Signal,
     usr1: Signal,
     usr2: Signal,
 }
@@ -31,6 +32,7 @@ impl Interrupts {
             int: on(SignalKind::interrupt())?,
             term: on(SignalKind::terminate())?,
             hup: on(SignalKind::hangup())?,
+            quit: on(SignalKind::quit())?,
             usr1: on(SignalKind::user_defined1())?,
             usr2: on(SignalKind::user_defined2())?,
         })
@@ -42,6 +44,7 @@ impl Interrupts {
             _ = self.int.recv() => Interrupt::CtrlC,
             _ = self.term.recv() => Interrupt::Signal(SignalKind::terminate().as_raw_value()),
             _ = self.hup.recv() => Interrupt::Signal(SignalKind::hangup().as_raw_value()),
+            _ = self.quit.recv() => Interrupt::Signal(SignalKind::quit().as_raw_value()),
             _ = self.usr1.recv() => Interrupt::Signal(SignalKind::user_defined1().as_raw_value()),
             _ = self.usr2.recv() => Interrupt::Signal(SignalKind::user_defined2().as_raw_value()),
         }

@@ -91,6 +91,18 @@ fn a_run_that_writes_to_a_file_misses_no_output() {
 }
 
 #[test]
+fn a_run_whose_output_cannot_be_written_ends_its_job() {
+    let deployment = Deployment::of_nodes(1);
+    let mut run = deployment.command(&["run", "sh", "-c", "while :; do echo x; sleep 0.1; done"]);
+    let full = fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let run = run.stdout(full).output().expect("it starts");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(OUTPUT_MISSING), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("job 1 is ended"), "{said}");
+    assert_eq!(deployment.wait_for_end(1)["outcome"]["word"], "cancelled");
+}
+
+#[test]
 fn long_an_agent_that_was_away_sends_what_it_has_left() {
     let mut deployment = Deployment::of_nodes(1);
     let run = Run::unread(&deployment, &[]);

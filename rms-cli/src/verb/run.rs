@@ -38,8 +38,8 @@ use crate::verb::queue;
 The output of all tasks is printed here as it is written, even if the server is
 restarted meanwhile. Standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
-kills it, and a third stops waiting for its end. TERM, HUP, USR1 and USR2 are
-forwarded to its tasks.
+kills it, and a third stops waiting for its end. TERM, HUP, QUIT, USR1 and USR2
+are forwarded to its tasks.
 
 Inside a job, this starts a step of it: tasks on the job's own nodes, all of
 them or those that -N, -n, -c, -w and --tasks-per-node ask for. It waits for no
@@ -59,7 +59,8 @@ Examples:
 Exit codes:
   the highest of the tasks' codes; 128 + signal if a signal ended one
   74   the job ended with 0, but some output is missing: an agent did not
-       come back within node_lost_after, or its disk was full or damaged
+       come back within node_lost_after, or its disk was full or damaged;
+       or the output could not be written here, and the job was ended
   143  it was cancelled, or its wall time was over
   130  it was ended by Ctrl-C
   125  the system lost it or could not start it
@@ -218,6 +219,8 @@ struct Running {
     is_killed: bool,
     /// Whether the reader of the output has closed it, which ends a program by SIGPIPE.
     is_unread: bool,
+    /// Whether it cannot be written for another reason.
+    is_unwritable: bool,
     /// Whether the job writes to a file: nodes keep no output of it, and forget it at its end.
     has_file: bool,
     notice: WaitNotice,
@@ -237,6 +240,7 @@ impl Running {
             is_interrupted: false,
             is_killed: false,
             is_unread: false,
+            is_unwritable: false,
             has_file: false,
             notice: WaitNotice::default(),
             missing: Vec::new(),
@@ -258,7 +262,7 @@ impl Running {
                     Some(FollowEvent::Output { task, stream, bytes, node_idx: _ }) => {
                         if !self.is_unread {
                             let written = self.streams.write(task, stream, &bytes);
-                            self.check_reader(written)?;
+                            self.check_reader(written);
                         }
                     }
                     Some(FollowEvent::Change(change)) => self.changed(change),
@@ -269,7 +273,7 @@ impl Running {
                 },
                 () = self.streams.due() => {
                     let written = self.streams.show_beginnings();
-                    self.check_reader(written)?;
+                    self.check_reader(written);
                 }
                 interrupt = interrupts.next() => {
                     if let Some(exit) = self.leaves(&interrupt) {
@@ -290,7 +294,7 @@ impl Running {
             }
         }
         let flushed = self.streams.finish();
-        self.check_reader(flushed)?;
+        self.check_reader(flushed);
         let exit = self.ended()?;
         Ok(if self.is_short() { self.short(exit) } else { exit })
     }
@@ -314,7 +318,7 @@ impl Running {
 
     fn leave(&mut self, exit: Exit) -> Result<Exit, Failure> {
         let flushed = self.streams.finish();
-        self.check_reader(flushed)?;
+        self.check_reader(flushed);
         let job = self.job;
         output::warn(&match self.is_over() {
             true => format!("rms: job {job} has ended, but not all of its output has come; 'rms logs {job}' shows it"),
@@ -349,16 +353,19 @@ impl Running {
         self.last = Some(change);
     }
 
-    /// Ends the job if the reader of the output has closed it, as SIGPIPE ends a program.
-    fn check_reader(&mut self, written: Result<(), Failure>) -> Result<(), Failure> {
-        match written {
-            Err(failure) if failure.kind == GONE => {
-                self.is_unread = true;
-                self.cancel();
-                Ok(())
-            }
-            written => written,
+    /// Ends the job if its output cannot be written: as SIGPIPE ends a program whose reader has gone, and as a program
+    /// that fails where the disk is full or the terminal is closed.
+    fn check_reader(&mut self, written: Result<(), Failure>) {
+        let Err(failure) = written else { return };
+        if self.is_unread {
+            return;
         }
+        if failure.kind != GONE {
+            output::warn(&format!("rms: {}: job {} is ended", failure.message, self.job));
+            self.is_unwritable = true;
+        }
+        self.is_unread = true;
+        self.cancel();
     }
 
     fn interrupted(&mut self, interrupt: Interrupt) {
@@ -433,7 +440,7 @@ impl Running {
                 .exit(Exit::SYSTEM));
         };
         if self.is_unread {
-            return Ok(BY_PIPE);
+            return Ok(if self.is_unwritable { Exit::OUTPUT_MISSING } else { BY_PIPE });
         }
         let is_worth_words = match outcome {
             Outcome::Completed | Outcome::Failed { .. } => false,
