@@ -9,6 +9,7 @@ use rms_api::answer::{
 use rms_api::negotiate::NegotiationLine;
 use rms_model::{JobRecord, Mebibytes, Outcome, Run, Slice, Span, Time, hostlist};
 
+use crate::loans;
 use crate::names::ClusterNames;
 use crate::negotiations;
 use crate::sizes;
@@ -406,11 +407,13 @@ pub fn detail(
             let again = ended_before.map_or_else(String::new, |outcome| {
                 format!(" This is its run {}: the one before was ended ({outcome}).", line.run)
             });
+            let (waits_for_cpus, loans) = loans::sentences(detail.sharing.as_ref());
             let (runs_on, awaited) = match &line.reason {
+                None if waits_for_cpus => ("has", String::new()),
                 None => ("runs on", String::new()),
                 Some(reason) => ("has", format!(" I{}.", &awaited(reason, now)[1..])),
             };
-            format!("{job} {runs_on} {}{since}.{again}{awaited}{changes}{broken}{until}", on())
+            format!("{job} {runs_on} {}{since}.{again}{awaited}{loans}{changes}{broken}{until}", on())
         }
         JobState::Ending => {
             let outcome = line.outcome.as_ref().map_or_else(String::new, |outcome| format!(": it was {outcome}"));

@@ -25,6 +25,7 @@ mod job_options;
 mod json;
 mod lines;
 mod listing;
+mod loans;
 mod log_file;
 mod look_up;
 mod malleable_options;

@@ -295,7 +295,8 @@ impl Jobs<'_> {
         let ended = entry.started().and_then(|started| started.ended_at).unwrap_or(now);
         let told = (ended < now).then_some(now);
         let granted = if has_readers { self.state().granted(entry, ended) } else { None };
-        let record = entry.record(job, ended, outcome.clone(), names.clone(), granted);
+        let loans = entry.started().and_then(|started| self.state().loans_at(started, ended));
+        let record = entry.record(job, ended, outcome.clone(), names.clone(), (granted, loans));
         // Nodes that are shared with mates or guests get no ghost.
         let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
         let nodes = if sharing.is_some() { entry.nodes().to_vec() } else { Vec::new() };

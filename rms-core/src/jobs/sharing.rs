@@ -266,7 +266,7 @@ impl Jobs<'_> {
         let Some(sharing) = started.sharing.as_ref().filter(|sharing| sharing.awaited.contains(&node)) else { return };
         if is_confined {
             // The node is now told to start the guest.
-            self.context.record(step, Fact::CpusInForce { job, node, generation });
+            self.context.record(step, Fact::CpusInForce { job, node, generation, at: Some(now) });
             return;
         }
         let guest = sharing.lent.get(&node).map(|loan| loan.guest);

@@ -252,9 +252,7 @@ impl State {
                     ) => {}
                 }
                 // A node without processes sends no confirmation that the job keeps to its CPUs.
-                if let Some(sharing) = &mut self.started_mut(*job)?.sharing {
-                    sharing.awaited.remove(node);
-                }
+                self.begin_loan(*job, *node, *at)?;
                 if awaited_agents {
                     self.recount(*job);
                 }
@@ -365,7 +363,9 @@ impl State {
             Fact::CpusShared { job, at: _, sharing, grants, wall } => {
                 self.share_cpus(*job, sharing, grants, *wall, bumped)?;
             }
-            Fact::CpusInForce { job, node, generation } => self.cpus_in_force(*job, *node, *generation, bumped)?,
+            Fact::CpusInForce { job, node, generation, at } => {
+                self.cpus_in_force(*job, *node, (*generation, *at), bumped)?;
+            }
             Fact::TokenCreated { token } => {
                 self.tokens.insert(token.id.clone(), token.clone());
             }

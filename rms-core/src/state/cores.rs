@@ -71,7 +71,7 @@ impl State {
             granted.memory = Mebibytes(granted.memory.0.saturating_add(memory.0));
             devices.iter().for_each(|(name, count)| granted.devices.add(name, count));
         }
-        let loans = started.sharing.as_deref().map(|sharing| started.loans_at(ended, sharing)).unwrap_or_default();
+        let loans = self.loans_at(started, ended).unwrap_or_default();
         let held = self.own_core_time(entry, ended)?;
         granted.core_time = held.saturating_add(loans.borrowed).saturating_sub(loans.lent);
         Some(granted)

@@ -421,6 +421,9 @@ pub enum Fact {
         job: JobId,
         node: NodeId,
         generation: u32,
+        /// When that was reported: what its guest borrows counts from then on. Absent in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Time>,
     },
     /// Nodes that the application had promised to give back are lost: they count as given back.
     PromisedNodesLost {

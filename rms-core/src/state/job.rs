@@ -10,8 +10,8 @@ use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
 use rms_api::desired::NodeExit;
 use rms_model::{
-    ClusterId, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span, Time,
-    Usage, Work,
+    ClusterId, CpuLoans, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span,
+    Time, Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -321,14 +321,14 @@ impl Job {
     }
 
     /// Returns the history record of a job that ends now with `outcome`. `nodes` are the names of its nodes, `granted` is
-    /// what it had of them.
+    /// what it had of them, and `loans` the core-time that it lent and borrowed.
     pub fn record(
         &self,
         job: rms_model::JobId,
         ended: Time,
         outcome: Outcome,
         nodes: Vec<String>,
-        granted: Option<Granted>,
+        (granted, loans): (Option<Granted>, Option<CpuLoans>),
     ) -> JobRecord {
         let started = self.started();
         let request = match started {
@@ -360,7 +360,7 @@ impl Job {
             outcome,
             usage: started.map(|started| started.usage).unwrap_or_default(),
             evolution: started.and_then(|started| started.evolved.as_ref()?.history(ended)),
-            loans: started.and_then(|started| Some(started.loans_at(ended, started.sharing.as_deref()?))),
+            loans,
             granted,
         }
     }

@@ -232,18 +232,6 @@ impl Started {
         sharing.own_since.get(&node).copied().or(is_guest.then_some(at)).map(|until| until.min(at))
     }
 
-    /// Returns the core-time that it will have lent and borrowed by `at`.
-    pub(super) fn loans_at(&self, at: Time, sharing: &Sharing) -> CpuLoans {
-        let took = millis(at.since(sharing.since));
-        let n_lent: u64 = sharing.lent.values().map(|loan| u64::from(loan.cores.len())).sum();
-        let borrowed = |node: &NodeId| self.grants.get(node).map_or(0, |grant| u64::from(grant.cores.len()));
-        let n_borrowed: u64 = sharing.mates.keys().map(borrowed).sum();
-        CpuLoans {
-            lent: sharing.loans.lent.saturating_add(took.saturating_mul(n_lent)),
-            borrowed: sharing.loans.borrowed.saturating_add(took.saturating_mul(n_borrowed)),
-        }
-    }
-
     /// Returns its part of a node without the cores that it lends.
     pub(super) fn without_lent(
         &self,
@@ -321,8 +309,28 @@ impl State {
                 is_resized: false,
             });
         };
-        let loans = started.loans_at(now, sharing);
+        let loans = self.loans_at(started, now)?;
         Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
+    }
+
+    /// Returns the core-time that a job will have lent and borrowed by `at`; `None` if it never did. Cores that the
+    /// processes of their owner have not left yet do not count.
+    pub(crate) fn loans_at(&self, started: &Started, at: Time) -> Option<CpuLoans> {
+        let sharing = started.sharing.as_deref()?;
+        let took = millis(at.since(sharing.since));
+        let has_left = |owner: &Sharing, node: &NodeId| !owner.awaited.contains(node);
+        let lent = sharing.lent.iter().filter(|(node, _)| has_left(sharing, node));
+        let n_lent: u64 = lent.map(|(_, loan)| u64::from(loan.cores.len())).sum();
+        let borrowed = sharing.mates.iter().filter(|(node, owner)| {
+            let owner = self.jobs.get(owner).and_then(|owner| owner.sharing());
+            owner.is_none_or(|owner| has_left(owner, node))
+        });
+        let n_cores = |node: &NodeId| started.grants.get(node).map_or(0, |grant| u64::from(grant.cores.len()));
+        let n_borrowed: u64 = borrowed.map(|(node, _)| n_cores(node)).sum();
+        Some(CpuLoans {
+            lent: sharing.loans.lent.saturating_add(took.saturating_mul(n_lent)),
+            borrowed: sharing.loans.borrowed.saturating_add(took.saturating_mul(n_borrowed)),
+        })
     }
 
     /// Returns the time in which the job would have done its work so far with all cores that it asked for.
@@ -357,7 +365,7 @@ impl State {
             done: asked(cores.iter().copied()).saturating_mul(millis(ran)),
             since: at,
             rate: self.settings.sharing.runtime_model.rate(cores.into_iter()),
-            loans: started.loans_at(at, sharing),
+            loans: self.loans_at(started, at).unwrap_or_default(),
             ..sharing.clone()
         };
         self.started_mut(job)?.sharing = Some(Box::new(resized));
@@ -395,20 +403,35 @@ impl State {
         Ok(())
     }
 
+    /// Notes that the processes of an owner have left the cores of this node that it lends: the loan begins. Older
+    /// journals do not say when, and count it from the decision on. Returns whether a guest waited for it.
+    pub(super) fn begin_loan(&mut self, owner: JobId, node: NodeId, at: Option<Time>) -> Result<bool, ApplyError> {
+        let sharing = self.jobs.get(&owner).and_then(|entry| entry.sharing());
+        let Some(sharing) = sharing.filter(|sharing| sharing.awaited.contains(&node)) else { return Ok(false) };
+        let guest = sharing.lent.get(&node).map(|loan| loan.guest);
+        // Each up to date before the number of cores that count changes.
+        for job in guest.into_iter().chain([owner]) {
+            let since = self.jobs.get(&job).and_then(|entry| Some(entry.sharing()?.since));
+            let Some((at, since)) = at.zip(since) else { continue };
+            let until = at.max(since);
+            self.count_core_time(job, until)?;
+            let current = self.sharing_at(job, until).map(Box::new);
+            self.started_mut(job)?.sharing = current;
+        }
+        Ok(self.started_mut(owner)?.sharing.as_mut().is_some_and(|sharing| sharing.awaited.remove(&node)))
+    }
+
     /// Notes that the agent of this node has applied all changes up to this generation, so that a guest may use the
     /// CPUs.
     pub(super) fn cpus_in_force(
         &mut self,
         job: JobId,
         node: NodeId,
-        generation: u32,
+        (generation, at): (u32, Option<Time>),
         bumped: &mut BumpedNodes<'_>,
     ) -> Result<(), ApplyError> {
-        let started = self.started_mut(job)?;
-        let is_latest = generation >= started.generation();
-        if let Some(sharing) = started.sharing.as_mut().filter(|_| is_latest)
-            && sharing.awaited.remove(&node)
-        {
+        let is_latest = generation >= self.started_mut(job)?.generation();
+        if is_latest && self.begin_loan(job, node, at)? {
             self.bump(node, bumped);
         }
         Ok(())

@@ -12,6 +12,7 @@ fn a_guest_that_outlives_its_mate_is_charged_for_what_it_had() {
         let owner = world.asks_to_share(1, 60, true);
         world.now += Span::from_secs(10);
         let guest = world.asks_to_share(1, 10, true);
+        world.runs("n1", owner, true);
         assert_eq!(world.n_cores(guest), [2]);
         world.now += Span::from_secs(30);
         let core_time = |world: &World, job: JobId| {
@@ -23,5 +24,33 @@ fn a_guest_that_outlives_its_mate_is_charged_for_what_it_had() {
         assert_eq!(world.n_cores(guest), [4]);
         world.restart(5);
         assert_eq!(core_time(&world, guest), 60_000 + 20_000, "{allocation}");
+    }
+}
+
+/// Both sides are charged once the owner's processes have left the cores, however long its agent was away.
+#[test]
+fn a_loan_begins_once_the_owner_has_left_the_cores() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending_on(allocation, 1, 4);
+        let owner = world.asks_to_share(1, 60, true);
+        world.runs("n1", owner, true);
+        world.now += Span::from_secs(10);
+        let guest = world.asks_to_share(1, 10, true);
+        let loans = |world: &World, job: JobId| {
+            let state = world.rms.state();
+            let started = state.jobs()[&job].started().expect("it has started");
+            let loans = state.loans_at(started, world.now).expect("it shares");
+            let granted = state.granted(&state.jobs()[&job], world.now).expect("it has started");
+            (loans.lent, loans.borrowed, granted.core_time)
+        };
+        world.now += Span::from_secs(20);
+        let before = [owner, guest].map(|job| loans(&world, job));
+        assert_eq!(before, [(0, 0, 120_000), (0, 0, 0)], "{allocation}");
+        world.runs("n1", owner, true);
+        world.now += Span::from_secs(5);
+        let after = [owner, guest].map(|job| loans(&world, job));
+        assert_eq!(after, [(10_000, 0, 130_000), (0, 10_000, 10_000)], "{allocation}");
+        world.restart(5);
+        assert_eq!([owner, guest].map(|job| loans(&world, job)), after, "{allocation}");
     }
 }

@@ -195,7 +195,7 @@ fn examples() -> Vec<Fact> {
             grants: Default::default(),
             wall: Span::from_hours(2),
         },
-        Fact::CpusInForce { job, node, generation: 2 },
+        Fact::CpusInForce { job, node, generation: 2, at: None },
         Fact::ShareRunning { job, node, since: at },
         Fact::ShareEnded { job, node, exit: NodeExit::Exited { code: 3 }, usage, at: None },
         Fact::JobEnding { job, at, outcome: Outcome::Cancelled { by: by() }, requeue: false },
