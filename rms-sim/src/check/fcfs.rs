@@ -18,7 +18,7 @@ pub(crate) fn later_requests_change_nothing(state: &State, now: Time) -> Result<
     }
     let Some(last) = with.placements.last() else { return Ok(()) };
     let mut fewer = Replay::of(state.clone());
-    let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new(), None);
+    let record = state.jobs()[&last.job].record(last.job, now, Outcome::Completed, Vec::new(), (None, None));
     fewer
         .follow(&Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new(), told: None })
         .expect("the job is there");
