@@ -1,7 +1,7 @@
 //! Jobs that would have to wait begin on CPUs that running ones lend, and these have them back (004).
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rms_tests::harness::{Deployment, NodeOptions, wait_until};
 use rms_tests::openmp::{OpenMp, build_or_skip};
@@ -197,26 +197,26 @@ fn cpu_time(pid: i64) -> Duration {
 }
 
 #[test]
-fn long_a_mate_that_forks_and_never_waits_leaves_its_cpus_soon() {
+fn long_a_mate_that_forks_and_never_waits_costs_its_supervisor_little() {
     let deployment = deployment("nodes");
     let Some(program) = build_or_skip(OpenMp::Gnu, "unreaped") else { return };
     let owner = deployment.submit(&["-N", "1", "--share", "-t", "10m", "--wrap", &program.display().to_string()]);
     deployment.wait_for_state(owner, "started");
     // Thousands of dead children by then.
     std::thread::sleep(Duration::from_secs(8));
-    let start = Instant::now();
-    let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
-    pid(&deployment, "guest");
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(3), "the guest began after {took:?}");
     let of_owner = masks(&deployment, &owner.to_string());
     let first = of_owner[0]["processes"][0]["pid"].as_i64().expect("it runs");
     let supervisor = stat(first, 1);
     let before = cpu_time(supervisor);
+    let guest = submit(&deployment, "guest", &["--share", "-t", "1m"]);
+    pid(&deployment, "guest");
+    // Not the time that it takes, which depends on what else the machine does: 0.2 s, and 2.8 s if the dead are moved, too.
+    let used = cpu_time(supervisor) - before;
+    assert!(used < Duration::from_millis(1500), "its supervisor used {used:?} until the guest began");
+    let before = cpu_time(supervisor);
     deployment.rms(&["cancel", &owner.to_string()]).ok();
     deployment.wait_for_end(owner);
-    // Not the time that it takes, which depends on what else the machine does. With a walk over the dead for each signal it
-    // is 2.3 s, without 0.7 s.
+    // 0.6 s, and 2.3 s with a walk over the dead for each signal.
     let used = cpu_time(supervisor) - before;
     assert!(used < Duration::from_millis(1500), "its supervisor used {used:?}");
     end(&deployment, "guest", guest);
