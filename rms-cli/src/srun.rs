@@ -2,6 +2,7 @@
 //! by name.
 
 mod foreign;
+mod inherited;
 
 use std::ffi::OsString;
 
@@ -144,8 +145,13 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
         word.into_string().map_err(|word| Failure::usage(text(word)))
     });
     let words = words.collect::<Result<Vec<String>, Failure>>()?;
-    let job = std::env::var("RMS_JOB_ID").ok().filter(|job| !job.is_empty());
-    let (srun, remarks) = match parse(&words, job.as_deref(), None) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let job = variable("RMS_JOB_ID").filter(|job| !job.is_empty());
+    let parsed = parse(&words, job.as_deref(), None).and_then(|(srun, remarks)| {
+        let words = with_inherited(&srun, &words, variable);
+        if words.is_empty() { Ok((srun, remarks)) } else { parse(&words, job.as_deref(), None) }
+    });
+    let (srun, remarks) = match parsed {
         Ok(parsed) => parsed,
         Err(Misuse::Words(error)) => {
             let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -169,6 +175,14 @@ pub async fn run(args: Vec<OsString>) -> Result<Exit, Failure> {
     let socket = agent::socket().ok_or_else(|| Failure::usage("srun: this is not inside of a job"))?;
     let wanted = srun.wanted()?;
     step::run(wanted, &socket, Form::Text).await
+}
+
+/// Returns the words with the options that the environment sets before them; none if it sets none.
+fn with_inherited(srun: &Srun, words: &[String], variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut inherited = inherited::options(variable);
+    // These exclude each other, and the command line takes precedence.
+    inherited.retain(|option| option != "--exact" || !(srun.overlap || srun.oversubscribe));
+    if inherited.is_empty() { Vec::new() } else { inherited.into_iter().chain(words.iter().cloned()).collect() }
 }
 
 /// Checks the arguments of such a step: used for a script before it runs. `unknown` stands for a word that only the job
