@@ -331,6 +331,28 @@ srun -n 2 -K sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?
     }
 
     #[test]
+    fn srun_reads_options_from_its_environment() {
+        let deployment = two_nodes();
+        let text = "\
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK SLURM_KILL_BAD_EXIT=1
+srun sh -c 'echo $SLURM_CPUS_PER_TASK'
+srun -c 1 sh -c 'echo $SLURM_CPUS_PER_TASK'
+SLURM_NTASKS=1 SLURM_LABELIO=1 srun echo one
+SLURM_NNODES=1 srun -n 1 sh -c 'echo $SLURM_STEP_NUM_NODES'
+SLURM_EXACT=1 srun --overlap -n 1 echo overlaps
+srun sh -c '[ $RMS_TASK_ID = 1 ] || exec sleep 60; exit 4'; echo code $?
+SRUN_CPUS_PER_TASK=x srun true; echo code $?";
+        let script =
+            deployment.script("job.sh", &format!("#!/bin/sh\n#SBATCH -N 2 -n 2 -c 2 -t 1 -e errors\n{text}\n"));
+        let job = deployment.submit(&[&script]);
+        deployment.wait_for_end(job);
+        let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
+        let output = written(&deployment, job);
+        assert_eq!(output, "2\n2\n1\n1\n0: one\n1\noverlaps\ncode 143\ncode 2\n", "{errors}");
+        assert!(errors.contains("'x' for '--cpus-per-task"), "{errors}");
+    }
+
+    #[test]
     fn rms_works_inside_of_every_job() {
         let deployment = two_nodes();
         let home = deployment.path().join("home");
