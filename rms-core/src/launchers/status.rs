@@ -7,7 +7,6 @@ use rms_model::Span;
 
 use crate::context::Context;
 use crate::state::State;
-use crate::state::job::{Job, Launcher};
 
 /// Counts since the server started.
 #[derive(Clone, Debug, Default)]
@@ -40,11 +39,11 @@ impl LauncherCounts {
     }
 
     pub(crate) fn status(&self, context: &Context) -> LauncherStatus {
-        let launchers = || context.state().jobs().values().filter_map(|entry: &Job| entry.launcher.as_ref());
+        let launchers = context.state().launchers();
         let sent = context.streams.sent();
         LauncherStatus {
-            n_launchers: launchers().count() as u32,
-            n_connected: launchers().filter(|launcher: &&Launcher| launcher.is_connected()).count() as u32,
+            n_launchers: launchers.clone().count() as u32,
+            n_connected: launchers.filter(|launcher| launcher.is_connected()).count() as u32,
             n_notices: sent.notices,
             notice_bytes: sent.bytes,
             n_requests: self.n_requests,

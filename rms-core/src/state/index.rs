@@ -36,6 +36,8 @@ pub(crate) struct Index {
     pub(crate) licensed: BTreeSet<JobId>,
     /// Running jobs whose nodes may change.
     pub(crate) malleable: BTreeSet<JobId>,
+    /// Applications with a launcher of their own.
+    pub(crate) with_launcher: BTreeSet<JobId>,
     pub(crate) lenders: Lenders,
     pub(crate) ghosts: BTreeSet<(Time, JobId)>,
     /// Nodes that running applications have given back, by the time when they are free.
@@ -114,6 +116,9 @@ impl Index {
 
     pub(super) fn insert_job(&mut self, job: JobId, entry: &Job, nodes: &Nodes) {
         self.launcher_timers.insert(job, entry);
+        if entry.launcher.is_some() {
+            self.with_launcher.insert(job);
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}
@@ -156,6 +161,9 @@ impl Index {
 
     pub(super) fn remove_job(&mut self, job: JobId, entry: &Job) {
         self.launcher_timers.remove(job, entry);
+        if entry.launcher.is_some() {
+            self.with_launcher.remove(&job);
+        }
         match &entry.phase {
             Phase::Submitted { hold: Some(_) } => {}
             Phase::Submitted { hold: None } if entry.launcher.is_some() => {}

@@ -69,7 +69,7 @@ pub(crate) use waiting::{Demand, PlainDemand, Room, SliceDemand, SliceRoom};
 use rms_api::audit::AuditEntry;
 use rms_api::subscription::ClusterLink;
 
-use job::{Job, Started};
+use job::{Job, Launcher, Started};
 
 /// Everything that survives a restart. Two servers that applied the same facts have equal states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -303,6 +303,11 @@ impl State {
     /// Returns the running jobs whose nodes may change, by their ids.
     pub(crate) fn malleable(&self) -> impl Iterator<Item = JobId> + Clone + '_ {
         self.index.malleable.iter().copied()
+    }
+
+    /// Returns the launchers of the applications that have one, by the ids of these.
+    pub(crate) fn launchers(&self) -> impl Iterator<Item = &Launcher> + Clone + '_ {
+        self.index.with_launcher.iter().filter_map(|job| self.jobs[job].launcher.as_ref())
     }
 
     /// Returns the jobs whose current run has negotiated, whether or not they were submitted as malleable.
