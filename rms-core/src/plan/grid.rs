@@ -9,7 +9,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Sl
 
 use super::alike::{Checks, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
-use super::timeline::{Hole, Start, Timeline, first_start};
+use super::timeline::{Hole, Start, Timeline, first_start, united};
 use crate::state::job::Job;
 use crate::state::{Line, Nodes, Piece, Shared, SharedCluster, State, pieces, pieces_of, pieces_to_grow};
 
@@ -434,10 +434,7 @@ impl<'a> Grid<'a> {
         let sign = if wanted.packing == Packing::Pack { 1 } else { -1 };
         let ranked_at = |idx: usize| {
             let piece = self.piece_at(idx, wanted, self.now)?;
-            let room = &self.line(idx).room;
-            let timeline = self.timelines.get(idx).filter(|_| self.timelines.is_planned(idx));
-            let free = timeline.map_or(room.cores, |timeline| timeline.at(self.now).cores);
-            Some((sign * free, idx, piece))
+            Some((sign * self.free_now(idx), idx, piece))
         };
         // A node with plans of this pass has fewer free cores than its bucket says.
         let mut ranked: Vec<(i64, usize, &Piece)> =
@@ -455,17 +452,34 @@ impl<'a> Grid<'a> {
         (ranked.len() == n_wanted).then(|| self.places(ranked.into_iter().map(|(_, idx, piece)| (idx, piece))))
     }
 
-    /// Chooses nodes for a later start: those that get room last, so that other jobs can use what is free now.
+    /// Chooses nodes for a later start: those of which the job keeps the fewest free cores from others until then, and of
+    /// these the ones that get room last.
     fn choose_later(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
         let n_wanted = wanted.n_nodes as usize;
         let later = self.fit_later(wanted).take_while(|(fit, _)| *fit <= at);
         let mut chosen: Vec<usize> = later.map(|(_, idx)| idx).collect();
         chosen.reverse();
+        if chosen.len() > n_wanted {
+            chosen.sort_by_cached_key(|idx| self.n_kept_free(*idx, wanted, at));
+        }
         chosen.extend(self.fit_now(wanted).take(n_wanted.saturating_sub(chosen.len())));
         chosen.truncate(n_wanted);
         let chosen = chosen.into_iter().filter_map(|idx| Some((idx, self.piece_at(idx, wanted, at)?)));
         let places = self.places(chosen);
         (places.len() == n_wanted).then_some(places)
+    }
+
+    /// Returns the number of a node's cores that this pass leaves free now.
+    fn free_now(&self, idx: usize) -> i64 {
+        let planned = self.timelines.get(idx).filter(|_| self.timelines.is_planned(idx));
+        planned.map_or(self.line(idx).room.cores, |timeline| timeline.at(self.now).cores)
+    }
+
+    /// Returns how many cores of a node are free now, and cannot be used beyond `at` once the job has its place then.
+    fn n_kept_free(&self, idx: usize, wanted: &Wanted, at: Time) -> i64 {
+        let own = || self.piece_at(idx, wanted, at).map_or(0, |piece| i64::from(piece.slice.cores));
+        let kept = |free: i64| (free + own() - self.drawn(idx).at(at).cores).max(0);
+        Some(self.free_now(idx)).filter(|free| *free > 0).map_or(0, kept)
     }
 
     /// Returns the given nodes and, if more are wanted, those that have room for good soonest.
@@ -671,18 +685,4 @@ impl<'a> Grid<'a> {
             None => (line.room.is_clear() && line.ghost.is_none()).then_some(Time::NEVER),
         })
     }
-}
-
-/// Returns the times that are in one of two lists, each of which is in order.
-fn united(one: &[(Time, Time)], other: &[(Time, Time)]) -> Vec<(Time, Time)> {
-    let mut all = [one, other].concat();
-    all.sort_unstable();
-    let mut united: Vec<(Time, Time)> = Vec::new();
-    for (from, until) in all {
-        match united.last_mut() {
-            Some((_, last)) if from <= *last => *last = until.max(*last),
-            Some(_) | None => united.push((from, until)),
-        }
-    }
-    united
 }

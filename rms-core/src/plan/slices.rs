@@ -246,8 +246,8 @@ impl Slices<'_> {
         (ranked.len() == n_wanted).then(|| ranked.into_iter().map(|(_, idx)| self.shared.lines()[idx].0).collect())
     }
 
-    /// Finds when the first waiting job will start, and on which nodes: those that get room last, so that what is free
-    /// now is left to other jobs meanwhile. `None` if it never will.
+    /// Finds when the first waiting job will start, and on which nodes: those of which it keeps the fewest free cores from
+    /// other jobs, and of these the ones that get room last. `None` if it never will.
     fn reserve(&self, first: &Wanted) -> Option<Shadow> {
         if !first.is_whole {
             return self.reserve_parts(first);
@@ -370,7 +370,16 @@ impl Slices<'_> {
                 break at;
             }
         };
-        let chosen = later.into_iter().rev().chain(fit_now()).take(n_wanted).filter(|idx| self.free(*idx).cores > 0);
+        later.reverse();
+        if later.len() > n_wanted {
+            // Free cores that no job can use beyond that time.
+            let n_kept = |idx: usize, free: i64| (free + first.size.cores - free_at(idx, at).cores).max(0);
+            later.sort_by_cached_key(|idx| match self.free(*idx).cores {
+                free if free > 0 => n_kept(*idx, free),
+                _none => 0,
+            });
+        }
+        let chosen = later.into_iter().chain(fit_now()).take(n_wanted).filter(|idx| self.free(*idx).cores > 0);
         let left: BTreeMap<usize, Size> = chosen.map(|idx| (idx, free_at(idx, at) - first.size)).collect();
         let nodes = left.keys().map(|idx| self.shared.lines()[*idx].0);
         let mut clear = IdSet::default();

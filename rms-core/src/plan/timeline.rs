@@ -348,6 +348,20 @@ pub fn first_start(
     }
 }
 
+/// Returns the times that are in one of two lists, each of which is in order.
+pub(super) fn united(one: &[(Time, Time)], other: &[(Time, Time)]) -> Vec<(Time, Time)> {
+    let mut all = [one, other].concat();
+    all.sort_unstable();
+    let mut united: Vec<(Time, Time)> = Vec::new();
+    for (from, until) in all {
+        match united.last_mut() {
+            Some((_, last)) if from <= *last => *last = until.max(*last),
+            Some(_) | None => united.push((from, until)),
+        }
+    }
+    united
+}
+
 #[cfg(test)]
 mod tests {
     use rms_model::Mebibytes;
