@@ -9,6 +9,7 @@ use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Sl
 
 use super::alike::{Checks, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
+use super::slices::keeping_least;
 use super::timeline::{Hole, Start, Timeline, first_start, united};
 use crate::state::job::Job;
 use crate::state::{Line, Nodes, Piece, Shared, SharedCluster, State, pieces, pieces_of, pieces_to_grow};
@@ -457,11 +458,8 @@ impl<'a> Grid<'a> {
     fn choose_later(&self, wanted: &Wanted, at: Time) -> Option<Vec<Place>> {
         let n_wanted = wanted.n_nodes as usize;
         let later = self.fit_later(wanted).take_while(|(fit, _)| *fit <= at);
-        let mut chosen: Vec<usize> = later.map(|(_, idx)| idx).collect();
-        chosen.reverse();
-        if chosen.len() > n_wanted {
-            chosen.sort_by_cached_key(|idx| self.n_kept_free(*idx, wanted, at));
-        }
+        let later: Vec<usize> = later.map(|(_, idx)| idx).collect();
+        let mut chosen = keeping_least(later, n_wanted, |idx| self.n_kept_free(idx, wanted, at));
         chosen.extend(self.fit_now(wanted).take(n_wanted.saturating_sub(chosen.len())));
         chosen.truncate(n_wanted);
         let chosen = chosen.into_iter().filter_map(|idx| Some((idx, self.piece_at(idx, wanted, at)?)));

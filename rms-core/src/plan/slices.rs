@@ -370,16 +370,12 @@ impl Slices<'_> {
                 break at;
             }
         };
-        later.reverse();
-        if later.len() > n_wanted {
-            // Free cores that no job can use beyond that time.
-            let n_kept = |idx: usize, free: i64| (free + first.size.cores - free_at(idx, at).cores).max(0);
-            later.sort_by_cached_key(|idx| match self.free(*idx).cores {
-                free if free > 0 => n_kept(*idx, free),
-                _none => 0,
-            });
-        }
-        let chosen = later.into_iter().chain(fit_now()).take(n_wanted).filter(|idx| self.free(*idx).cores > 0);
+        let n_kept = |idx: usize| match self.free(idx).cores {
+            free if free > 0 => (free + first.size.cores - free_at(idx, at).cores).max(0),
+            _none => 0,
+        };
+        let chosen = keeping_least(later, n_wanted, n_kept).into_iter().chain(fit_now()).take(n_wanted);
+        let chosen = chosen.filter(|idx| self.free(*idx).cores > 0);
         let left: BTreeMap<usize, Size> = chosen.map(|idx| (idx, free_at(idx, at) - first.size)).collect();
         let nodes = left.keys().map(|idx| self.shared.lines()[*idx].0);
         let mut clear = IdSet::default();
@@ -400,6 +396,27 @@ impl Slices<'_> {
         }
         counts
     }
+}
+
+/// Chooses nodes for a reservation among those that get room until then, in the order in which they do: nodes of which it
+/// keeps the fewest free cores from others, and of these the ones that get room last. May return more than are wanted.
+pub(super) fn keeping_least(later: Vec<usize>, n_wanted: usize, n_kept: impl Fn(usize) -> i64) -> Vec<usize> {
+    if later.len() <= n_wanted {
+        return later;
+    }
+    let (mut chosen, mut others) = (Vec::with_capacity(n_wanted), Vec::new());
+    for idx in later.into_iter().rev() {
+        if chosen.len() == n_wanted {
+            break;
+        }
+        match n_kept(idx) {
+            0 => chosen.push(idx),
+            n_kept => others.push((n_kept, idx)),
+        }
+    }
+    others.sort_by_key(|(n_kept, _)| *n_kept);
+    chosen.extend(others.into_iter().map(|(_, idx)| idx));
+    chosen
 }
 
 impl Shadow {

@@ -180,3 +180,27 @@ fn long_shared_nodes_are_never_full_beyond_what_they_have_and_the_head_never_wai
         }
     }
 }
+
+/// The reservation of the first waiting job leaves a free core to a job that does not need any of its nodes.
+#[test]
+fn a_reservation_keeps_nodes_without_free_cores_if_it_can() {
+    let ask = |submit, n_nodes, cores, wall, run| {
+        let small = Small { submit, n_nodes, wall, run };
+        Ask { small, cores, memory: 0, exclusive: false }
+    };
+    // From second 21 on, a core of one node is free; all nodes are free at second 44.
+    let asks = vec![
+        ask(0, 1, 2, 53, 21),
+        ask(6, 1, 1, 38, 20),
+        ask(11, 3, 2, 23, 8),
+        ask(11, 1, 2, 57, 47),
+        ask(15, 1, 1, 41, 41),
+    ];
+    let lot = UniformCluster { n_nodes: 4, cores: 2, memory: 8, asks };
+    let mut batch = lot.batch(Policy::Easy);
+    let mut started = None;
+    while batch.turn().expect("every job ends") && started.is_none() {
+        started = moment(&batch).0.into_iter().find(|run| run.job_idx == 4).map(|run| run.start);
+    }
+    assert_eq!(started, Some(21));
+}
