@@ -154,6 +154,21 @@ fn jobs_with_the_number_of_an_earlier_one_get_their_own() {
 }
 
 #[test]
+fn a_new_number_is_one_that_no_job_of_the_whole_trace_has() {
+    let lines: [&[(usize, &str)]; 5] =
+        [&[(1, "1")], &[(1, "1")], &[(1, "2")], &[(1, "3"), (16, "7")], &[(1, "9"), (5, "-1"), (8, "-1")]];
+    let numbers = |lines: &[&[(usize, &str)]], partition| {
+        let mut cleaned = jobs(lines, Cleaning { partition, ..Cleaning::default() });
+        cleaned.keep(0, Some(2));
+        cleaned.renumber_doubles();
+        cleaned.jobs.iter().map(|job| job.number).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&lines[..3], None), [1, 3], "2 is a job that is not run");
+    assert_eq!(numbers(&lines[..4], Some(10)), [1, 4], "3 is one of another partition");
+    assert_eq!(numbers(&lines, None), [1, 10], "9 is one that was dropped");
+}
+
+#[test]
 fn as_many_jobs_are_kept_as_are_wanted_of_those_that_can_run() {
     let lines: [&[(usize, &str)]; 5] =
         [&[(1, "1"), (5, "9")], &[(1, "2")], &[(1, "3")], &[(1, "4"), (5, "9")], &[(1, "5")]];
