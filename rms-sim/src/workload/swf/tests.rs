@@ -35,6 +35,15 @@ fn the_size_is_what_was_allocated_else_what_was_requested_else_there_is_no_job()
     assert_eq!(jobs(&[&[(5, "1"), (8, "9")]], requested).jobs[0].n_nodes, 2);
 }
 
+/// Means over the time of a job, as some logs have them.
+#[test]
+fn a_part_of_a_processor_is_a_processor() {
+    for (allocated, size) in [("2.99", 3), ("3.0", 3), ("0.99", 1), ("0.0", 7), ("-1", 7), ("-0.5", 7)] {
+        let cleaned = jobs(&[&[(5, allocated), (8, "6.2")]], Cleaning::default());
+        assert_eq!(cleaned.jobs[0].n_procs, size, "{allocated}");
+    }
+}
+
 #[test]
 fn submits_that_go_backwards_are_sorted_and_equal_ones_keep_their_order() {
     let lines: [&[(usize, &str)]; 4] =
