@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use experiments::sd::{Category, Day, Measured, Paper, Printed, RUN_TIMES, SIZES, Study, Variant, categories, days};
 use rms_model::error::chain;
 use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Span};
@@ -23,7 +23,7 @@ use crate::output::Show;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
+#[command(group = ArgGroup::new("workload").args(["trace", "cirne"]).required(true), after_help = "\
 A job that would have to wait starts at once on cores that running jobs lend, if
 it then ends earlier, before they do, and their slowdown stays below the
 cut-off. Each combination of the lists is a run on the same jobs. Makespan,
@@ -46,7 +46,7 @@ Examples:
       --heat --daily")]
 pub struct Args {
     /// Take the jobs from a file in the Standard Workload Format
-    #[arg(long, value_name = "FILE", requires = "nodes", required_unless_present = "cirne")]
+    #[arg(long, value_name = "FILE", requires = "nodes")]
     trace: Option<PathBuf>,
     /// Nodes of the cluster, with a trace
     #[arg(long, value_name = "COUNT", requires = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -54,7 +54,7 @@ pub struct Args {
     #[command(flatten)]
     cleaning: CleaningArgs,
     /// Draw the jobs from Cirne's model, like workload 1 of 004, 2 (with exact requests), or 5 (on 49 nodes)
-    #[arg(long, value_name = "WORKLOAD", conflicts_with = "trace")]
+    #[arg(long, value_name = "WORKLOAD")]
     cirne: Option<CirneArg>,
     /// Random seed; the same seed gives the same numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
