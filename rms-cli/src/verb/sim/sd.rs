@@ -17,6 +17,7 @@ use super::cost::Cost;
 use super::sd_figures::{self, Bar, Heat};
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
+use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
@@ -162,6 +163,9 @@ fn factor(text: &str) -> Result<Ratio, String> {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    if let Some(policy) = twice(&args.against) {
+        return Err(Failure::usage(format!("--against names {policy} twice: write each policy once")));
+    }
     let Jobs { title, n_nodes, cores_per_node, jobs, n_dropped } = args.jobs()?;
     let study = Study {
         n_nodes,
