@@ -439,6 +439,15 @@ fn sharing_nodes_is_set_against_static_backfill() {
 }
 
 #[test]
+fn policies_that_let_no_job_lend_have_no_cut_off() {
+    let output = sd(&["--against", "easy", "--cut-offs", "0", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("one value");
+    let said = |idx: usize| (&answer["runs"][idx]["policy"], &answer["runs"][idx]["cut_off"]);
+    assert_eq!(said(0), (&"easy".into(), &Value::Null));
+    assert_eq!(said(1), (&"slowdown".into(), &"0".into()));
+}
+
+#[test]
 fn sharing_without_a_policy_is_a_row_for_each_model() {
     let output = sd(&["--oversubscribe", "--cut-offs", "10", "--models", "ideal,worst", "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).expect("one value");

@@ -540,9 +540,11 @@ impl Show for SdAnswer {
                 Candidate::Policy(variant) => {
                     let Variant { policy, cut_off, model, factor, max_mates, max_sharers, .. } = variant;
                     let Variant { mix_free_nodes, weigh_nodes, malleable_pct, run_times, whole_queue, .. } = variant;
+                    // Under other policies no job lends cores.
+                    let cut_off = (policy == Policy::Slowdown).then(|| cut_off.to_string());
                     json!({
                         "policy": policy.to_string(),
-                        "cut_off": cut_off.to_string(),
+                        "cut_off": cut_off,
                         "model": model,
                         "sharing_factor": factor.to_string(),
                         "max_mates": max_mates,
