@@ -312,8 +312,11 @@ fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
 
     let hostile = [
         ("", "EOF"),
-        ("no JSON", "line 2: expected"),
-        ("[1,2]", "line 2: "),
+        ("no JSON", "line 2: expected an object"),
+        ("[]", "line 2: expected an object with job, submit, start, end and nodes"),
+        ("[1,0,0,1,[]]", "line 2: expected an object"),
+        ("7", "line 2: expected an object"),
+        (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[7]}"#, "expected an object with node, cores and memory_mib"),
         (r#"{"job":7}"#, "missing field `submit`"),
         (r#"{"job":1e99,"submit":0,"start":0,"end":1,"nodes":[]}"#, "line 2: invalid type"),
         (
