@@ -25,7 +25,7 @@ pub struct Trace {
 pub struct Record {
     /// Field 1; not necessarily consecutive.
     pub number: i64,
-    /// Field 2: since the beginning of the trace, which is not necessarily the first submit.
+    /// Field 2: since the beginning of the trace, which is not necessarily the first submit. Unknown if negative.
     pub submit: Time,
     /// Field 3. Unknown in some traces, whose submit is really the start.
     pub wait: Option<Span>,

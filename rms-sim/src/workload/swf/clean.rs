@@ -83,6 +83,8 @@ pub struct TraceJob {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     pub jobs: Vec<TraceJob>,
+    /// Dropped: no submit time.
+    pub n_without_submit: usize,
     /// Dropped: neither an allocated nor a requested size.
     pub n_without_size: usize,
     /// Dropped or set to a second: no run time.
@@ -199,6 +201,11 @@ impl<'a> Cleaner<'a> {
 }
 
 fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<TraceJob> {
+    if record.submit < Time::EPOCH {
+        cleaned.n_without_submit += 1;
+        cleaned.n_dropped += 1;
+        return None;
+    }
     let Some(n_procs) = size(record, cleaning.size_from) else {
         cleaned.n_without_size += 1;
         cleaned.n_dropped += 1;

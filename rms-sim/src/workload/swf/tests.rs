@@ -52,6 +52,16 @@ fn submits_that_go_backwards_are_sorted_and_equal_ones_keep_their_order() {
     assert_eq!(order, [2, 4, 1, 3]);
 }
 
+/// Else all other jobs would come later by its second before the first one.
+#[test]
+fn jobs_without_a_submit_time_are_dropped() {
+    let lines: [&[(usize, &str)]; 4] = [&[(2, "-1")], &[(2, "0")], &[(2, "-17"), (5, "-1"), (8, "-1")], &[(2, "5")]];
+    let cleaned = jobs(&lines, Cleaning::default());
+    let submits: Vec<Time> = cleaned.jobs.iter().map(|job| job.submit).collect();
+    assert_eq!(submits, [Time::EPOCH, Time::from_secs(5)]);
+    assert_eq!((cleaned.n_without_submit, cleaned.n_without_size, cleaned.n_dropped), (2, 0, 2));
+}
+
 /// In Atlas and Thunder no wait is known: the submit is really the start.
 #[test]
 fn an_unknown_wait_is_unknown() {
