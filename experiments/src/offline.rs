@@ -186,7 +186,7 @@ mod tests {
         let report = run(Experiment { seed, ..Experiment::default() }, || Duration::ZERO).expect("it can be run");
         for (algorithm, expected) in ROWS {
             let row = report.averages(algorithm);
-            let ratio = |value: f64, expected: f64| (value - expected).abs() <= 0.02;
+            let ratio = |value: Option<f64>, expected: f64| value.is_some_and(|value| (value - expected).abs() <= 0.02);
             let percent = |value: f64, expected: f64| (value - expected).abs() <= 1.5;
             let near = percent(row.waste_pct, expected[0])
                 && ratio(row.reservation, expected[1])
@@ -214,6 +214,22 @@ mod tests {
     #[test]
     fn long_the_tables_of_the_paper_come_out_for_a_third_seed() {
         check(u64::MAX);
+    }
+
+    /// A single application starts at once, so no wait can be compared.
+    #[test]
+    fn a_wait_that_nobody_had_is_no_number() {
+        let ranges = Ranges { n_apps: "1".parse().expect("a range"), ..Ranges::default() };
+        let report = run(Experiment { n_tests: 2, ranges, ..Experiment::default() }, || Duration::ZERO);
+        let report = report.expect("it can be run");
+        for algorithm in Algorithm::ALL {
+            let row = report.averages(algorithm);
+            assert_eq!((row.jwt, row.jct.is_some()), (None, true), "{algorithm}");
+        }
+        let table = report.table_2().to_string();
+        let row = table.lines().find(|line| line.starts_with("nos ")).expect("its row");
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!((cells[4], table.contains("-inf")), ("-", false), "the wait, after three values of JCT: {table}");
     }
 
     #[test]

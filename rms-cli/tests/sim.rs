@@ -312,8 +312,11 @@ fn a_schedule_that_could_not_have_run_is_told_with_its_lines() {
 
     let hostile = [
         ("", "EOF"),
-        ("no JSON", "line 2: expected"),
-        ("[1,2]", "line 2: "),
+        ("no JSON", "line 2: expected an object"),
+        ("[]", "line 2: expected an object with job, submit, start, end and nodes"),
+        ("[1,0,0,1,[]]", "line 2: expected an object"),
+        ("7", "line 2: expected an object"),
+        (r#"{"job":1,"submit":0,"start":0,"end":1,"nodes":[7]}"#, "expected an object with node, cores and memory_mib"),
         (r#"{"job":7}"#, "missing field `submit`"),
         (r#"{"job":1e99,"submit":0,"start":0,"end":1,"nodes":[]}"#, "line 2: invalid type"),
         (
@@ -436,6 +439,15 @@ fn sharing_nodes_is_set_against_static_backfill() {
     let guests: u64 = shared["days"].as_array().into_iter().flatten().filter_map(|day| day["guests"].as_u64()).sum();
     assert_eq!(Some(guests), shared["measured"]["guests"].as_u64(), "each day's together are all");
     assert_eq!(shared["categories"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn policies_that_let_no_job_lend_have_no_cut_off() {
+    let output = sd(&["--against", "easy", "--cut-offs", "0", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("one value");
+    let said = |idx: usize| (&answer["runs"][idx]["policy"], &answer["runs"][idx]["cut_off"]);
+    assert_eq!(said(0), (&"easy".into(), &Value::Null));
+    assert_eq!(said(1), (&"slowdown".into(), &"0".into()));
 }
 
 #[test]

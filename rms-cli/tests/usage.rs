@@ -128,6 +128,9 @@ fn wrong_flags_are_named_with_what_to_write() {
         (&["sim", "swf", "x.swf", "--nodes", "4", "--interval", "often"], "is not a duration"),
         (&["sim", "offline", "--tests", "0"], "at least one test"),
         (&["sim", "replay"], "<JOURNAL>"),
+        (&["sim", "sd"], "<--trace <FILE>|--cirne <WORKLOAD>>"),
+        (&["sim", "sd", "--cirne", "w1", "--against", "easy,easy"], "--against names easy twice"),
+        (&["sim", "sd", "--cirne", "w1", "--trace", "x.swf", "--nodes", "4"], "cannot be used with"),
         (&["admin", "set", "policy", "lifo"], "views, fcfs, easy, conservative or slowdown"),
         // Habits from other systems.
         (&["sbatch", "job.sh"], "'rms submit'"),

@@ -42,15 +42,15 @@ pub struct Spread {
     n_values: u64,
 }
 
-/// One row of both tables, averages only.
+/// One row of both tables, averages only. Ratios are `None` if their base was 0 in all tests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Averages {
     pub waste_pct: f64,
-    pub reservation: f64,
+    pub reservation: Option<f64>,
     pub utilisation_pct: f64,
-    pub makespan: f64,
-    pub jct: f64,
-    pub jwt: f64,
+    pub makespan: Option<f64>,
+    pub jct: Option<f64>,
+    pub jwt: Option<f64>,
     pub stretches_pct: f64,
     pub job_stretch_pct: f64,
     pub job_waste_pct: f64,
@@ -73,7 +73,12 @@ impl Spread {
 
     /// Returns the mean; 0 if there are no values.
     pub fn mean(&self) -> f64 {
-        if self.n_values == 0 { 0.0 } else { self.sum / self.n_values as f64 }
+        self.mean_of_any().unwrap_or(0.0)
+    }
+
+    /// Returns the mean; `None` if there are no values.
+    pub fn mean_of_any(&self) -> Option<f64> {
+        (self.n_values > 0).then(|| self.sum / self.n_values as f64)
     }
 }
 
@@ -110,11 +115,11 @@ impl Report {
         let row = self.rows.get(&algorithm).unwrap_or(&empty);
         Averages {
             waste_pct: 100.0 * row.waste.mean(),
-            reservation: row.reservation.mean(),
+            reservation: row.reservation.mean_of_any(),
             utilisation_pct: 100.0 * row.utilisation.mean(),
-            makespan: row.makespan.mean(),
-            jct: row.jct.mean(),
-            jwt: row.jwt.mean(),
+            makespan: row.makespan.mean_of_any(),
+            jct: row.jct.mean_of_any(),
+            jwt: row.jwt.mean_of_any(),
             stretches_pct: 100.0 * row.stretches.mean(),
             job_stretch_pct: 100.0 * row.job_stretch.mean(),
             job_waste_pct: 100.0 * row.job_waste.mean(),
@@ -167,7 +172,7 @@ impl Serialize for Report {
     }
 }
 
-/// A table of `least mean greatest` for each algorithm and measure.
+/// A table of `least mean greatest` for each algorithm and measure, and of `-` where there are no values.
 #[derive(Clone, Debug)]
 pub struct Table {
     names: Vec<&'static str>,
@@ -210,10 +215,16 @@ fn head(name: &'static str) -> (&'static str, String) {
 }
 
 fn percent(spread: &Spread) -> String {
-    format!("{:.0} {:.1} {:.0}", 100.0 * spread.least, 100.0 * spread.mean(), 100.0 * spread.greatest)
+    let percent = |value: f64| 100.0 * value;
+    of_any(spread, |mean| format!("{:.0} {:.1} {:.0}", percent(spread.least), percent(mean), percent(spread.greatest)))
 }
 
 fn plain(spread: &Spread, n_decimals: usize) -> String {
     let Spread { least, greatest, .. } = spread;
-    format!("{least:.n_decimals$} {mean:.n_decimals$} {greatest:.n_decimals$}", mean = spread.mean())
+    of_any(spread, |mean| format!("{least:.n_decimals$} {mean:.n_decimals$} {greatest:.n_decimals$}"))
+}
+
+/// Returns the text of the values, given their mean; `-` if there are none.
+fn of_any(spread: &Spread, text: impl Fn(f64) -> String) -> String {
+    spread.mean_of_any().map_or_else(|| "-".to_owned(), text)
 }

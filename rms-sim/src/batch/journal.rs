@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rms_api::call::{Nodes, Shape, Submission};
 use rms_core::State;
+use rms_core::state::node::Node;
 use rms_core::state::part_of_cores;
 use rms_model::job::{Constraint, TaskCount};
 use rms_model::{
@@ -100,7 +101,6 @@ impl Census {
                 (Some(_), false) => {}
             }
             if record.started.is_some() {
-                let is_resized = |held: &Evolution| held.stages().iter().any(|stage| stage.nodes != held.peak());
                 census.resized += usize::from(record.evolution.as_ref().is_some_and(is_resized));
                 census.restarted += usize::from(record.run > Run(1));
                 census.shared += usize::from(record.loans.is_some_and(|loans| loans != CpuLoans::default()));
@@ -140,7 +140,8 @@ fn job(record: &JobRecord, spec: Option<&Arc<JobSpec>>, lenders: &Lenders<'_>, s
     let share = if parts.is_empty() { 1.0 } else { mean(&|part| part.share) };
     let asked: Vec<(&str, f64)> = parts.iter().map(|part| (part.node, part.cores())).collect();
     let part_had = lenders.part_had(record, &asked, node_millis * mean(&|part| part.cores()));
-    let node_s = node_millis * share * part_had / 1000.0;
+    let part_used = used(record, node_millis * mean(&|part| part.cores_of_node.into()));
+    let node_s = node_millis * part_used.unwrap_or(share * part_had) / 1000.0;
     // With all its CPUs it would have taken less time, in proportion to those that it had (004, eq. 5).
     let alone = Span::from_millis((past_run.as_millis() as f64 * part_had).round() as i64);
     // A job that was ended at its limit took another grace period, which is not the job's; others may have got more
@@ -182,6 +183,19 @@ fn requested(spec: &JobSpec, n_nodes: u32) -> ResourceRequest {
     }
 }
 
+/// Returns which part of `core_millis`, the time of all cores of its nodes, the job had. `None`: it is not known, or
+/// its nodes changed, and those that it left may have had other numbers of cores.
+fn used(record: &JobRecord, core_millis: f64) -> Option<f64> {
+    let is_resized = record.evolution.as_ref().is_some_and(is_resized);
+    let had =
+        record.granted.as_ref().map(|granted| granted.core_time as f64).filter(|had| *had > 0.0 && !is_resized)?;
+    (core_millis > 0.0).then(|| (had / core_millis).min(1.0))
+}
+
+fn is_resized(held: &Evolution) -> bool {
+    held.stages().iter().any(|stage| stage.nodes != held.peak())
+}
+
 /// What a job asked for of one of its nodes.
 struct Part<'a> {
     node: &'a str,
@@ -196,7 +210,8 @@ impl Part<'_> {
     }
 }
 
-/// Returns what the job asked for of each of its nodes that is still known.
+/// Returns what the job asked for of each of its nodes that is still known: by what it was granted, else, for an older
+/// record, by the allocation that is set now.
 fn parts<'a>(record: &'a JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, state: &State) -> Vec<Part<'a>> {
     let asked = JobSpec {
         tasks: TaskCount::PerNode(record.n_tasks.div_ceil(n_asked)),
@@ -204,15 +219,32 @@ fn parts<'a>(record: &'a JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, s
         resources: spec.map(|spec| requested(spec, n_asked)).unwrap_or_default(),
         ..JobSpec::of(record.owner.clone(), Work::Nodes, Vec::new())
     };
-    let nodes = record.nodes.iter().filter_map(|name| Some((name, state.nodes().get(&state.node_named(name)?)?)));
-    let part = |(name, node): (&'a String, &rms_core::state::node::Node)| {
-        let share = match state.settings().allocation_of(&state.clusters()[&node.cluster]) {
+    let known = record.nodes.iter().filter_map(|name| Some((name, state.nodes().get(&state.node_named(name)?)?)));
+    let nodes: Vec<(&'a String, &Node)> = known.collect();
+    let granted = share_granted(record, nodes.iter().map(|(_, node)| node.inventory.cores));
+    let part = |(name, node): (&'a String, &Node)| {
+        let by_allocation = || match state.settings().allocation_of(&state.clusters()[&node.cluster]) {
             Allocation::Nodes => 1.0,
             Allocation::Cores => part_of_cores(&asked, &record.request, &node.inventory),
         };
+        let share = granted.unwrap_or_else(by_allocation);
         Part { node: name, share, cores_of_node: node.inventory.cores }
     };
-    nodes.map(part).collect()
+    nodes.into_iter().map(part).collect()
+}
+
+/// Returns which part of the cores of its nodes the job was granted; `None` if the record does not say. `cores` are
+/// those of its nodes that are still known: the others are taken to have had as many on average.
+fn share_granted(record: &JobRecord, cores: impl ExactSizeIterator<Item = u32>) -> Option<f64> {
+    let granted = record.granted.as_ref()?;
+    let n_nodes = record.nodes.len();
+    if granted.whole_nodes as usize >= n_nodes {
+        return Some(1.0);
+    }
+    let n_known = cores.len();
+    let of_known = cores.map(f64::from).sum::<f64>();
+    let of_all = of_known * n_nodes as f64 / n_known.max(1) as f64;
+    (of_all > 0.0).then(|| (f64::from(granted.cores) / of_all).min(1.0))
 }
 
 /// Returns the mean, rounded to a whole number; at least one, even for an application that has paused for most of the
@@ -259,7 +291,7 @@ impl Workload for JournalJobs {
 
 /// Returns the nodes that a server knows, as they described themselves.
 pub fn known_nodes(state: &State) -> Vec<ClusterNodes> {
-    let node = |node: &rms_core::state::node::Node| ClusterNodes {
+    let node = |node: &Node| ClusterNodes {
         cluster: state.clusters()[&node.cluster].clone(),
         names: vec![node.name.clone()],
         inventory: node.inventory.clone(),
@@ -273,7 +305,7 @@ pub fn known_nodes(state: &State) -> Vec<ClusterNodes> {
 #[cfg(test)]
 mod tests {
     use rms_model::evolution::Stage;
-    use rms_model::{Inventory, Labels, Mebibytes, Owner, Policy, Request, Settings};
+    use rms_model::{Granted, Inventory, Labels, Mebibytes, Owner, Policy, Request, Settings};
 
     use super::*;
     use crate::batch::{Batch, TraceJobs, uniform_nodes};
@@ -377,6 +409,35 @@ mod tests {
             assert_eq!(used(Allocation::Nodes, false, is_known), [of_nodes; 2]);
         }
         assert_eq!(used(Allocation::Cores, true, true), [of_nodes; 2], "it has whole nodes alone");
+    }
+
+    /// Returns the real utilisation of two nodes of four cores on which a job with this grant had both for 100 s, where
+    /// the allocation is now this one.
+    fn used_of_two(allocation: Allocation, granted: Option<Granted>) -> f64 {
+        let (settings, nodes) = (Settings { allocation, ..Settings::default() }, [uniform_nodes(2, 4)]);
+        let nobody = TraceJobs::new(Vec::new());
+        let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
+        let nodes_had = ["n1", "n2"].map(str::to_owned).to_vec();
+        let ran = record(empty.state(), 0, 2, Some(0), 100);
+        let records = [JobRecord { nodes: nodes_had, cpus_per_task: 1, granted, ..ran }];
+        let jobs = JournalJobs::new(&records, &BTreeMap::new(), empty.state());
+        let replayed = Batch::new(settings, &nodes, &jobs).expect("nodes join").run(|_| {}).expect("all end");
+        jobs.past(&replayed, 2).figures.utilisation
+    }
+
+    #[test]
+    fn what_a_job_had_does_not_depend_on_how_nodes_are_given_out_now() {
+        let had = |cores, whole_nodes, core_time| Granted { cores, whole_nodes, core_time, ..Granted::default() };
+        for allocation in [Allocation::Nodes, Allocation::Cores] {
+            let used = |granted| used_of_two(allocation, Some(granted));
+            assert_eq!(used(had(8, 2, 800_000)), 1.0, "whole nodes");
+            assert_eq!(used(had(2, 0, 200_000)), 0.25, "a core of each");
+            assert_eq!(used(had(2, 0, 500_000)), 0.625, "it gave back cores for its last half");
+            assert_eq!(used(had(8, 2, 0)), 1.0, "whole nodes, and no core time");
+            assert_eq!(used(had(2, 0, 0)), 0.25, "cores, and no core time");
+        }
+        assert_eq!(used_of_two(Allocation::Nodes, None), 1.0, "an older record");
+        assert_eq!(used_of_two(Allocation::Cores, None), 0.25, "an older record");
     }
 
     /// Runs three jobs of 10 s again that really ran one after another, each with `resources`, on two nodes of 8 cores,

@@ -19,25 +19,25 @@ pub struct Trace {
     pub records: Vec<Record>,
 }
 
-/// One line. Where the format writes −1 for unknown values, times are `None`; so are negative ones, which occur. Counts
-/// and ids are stored as they are.
+/// One line. Where the format writes −1 for unknown values, times are `None`; so are negative ones, which occur. Other
+/// counts and ids are stored as they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Field 1; not necessarily consecutive.
     pub number: i64,
-    /// Field 2: since the beginning of the trace, which is not necessarily the first submit.
+    /// Field 2: since the beginning of the trace, which is not necessarily the first submit. Unknown if negative.
     pub submit: Time,
     /// Field 3. Unknown in some traces, whose submit is really the start.
     pub wait: Option<Span>,
     /// Field 4.
     pub run: Option<Span>,
-    /// Field 5: processors.
+    /// Field 5: processors, a part of one counted as one.
     pub allocated: i64,
     /// Field 6: mean seconds for each processor.
     pub cpu_secs: f64,
     /// Field 7: KiB for each processor.
     pub memory_kib: f64,
-    /// Field 8: processors.
+    /// Field 8: processors, as in field 5.
     pub requested: i64,
     /// Field 9.
     pub requested_time: Option<Span>,

@@ -77,6 +77,7 @@ struct Line {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with node, cores and memory_mib")]
 struct NodeOfLine {
     node: u32,
     cores: Vec<u32>,
@@ -159,6 +160,10 @@ const MOST_TOLD: usize = 8;
 /// # Errors
 /// Says what is wrong with the line.
 fn parse(text: &str) -> Result<(i64, Stretch), String> {
+    // A list of the values would be read like an object.
+    if !text.is_empty() && !text.trim_start().starts_with('{') {
+        return Err("expected an object with job, submit, start, end and nodes".to_owned());
+    }
     let line: Line = serde_json::from_str(text).map_err(|error| {
         let wrong = error.to_string().replace(" at line 1 column", " at column");
         if error.is_eof() && !text.is_empty() { format!("it is cut off: {wrong}") } else { wrong }

@@ -10,6 +10,7 @@ use rms_server::journal::Past;
 use rms_sim::batch::tune::Launchers;
 use rms_sim::batch::{ClusterNodes, JournalJobs, known_nodes};
 
+use super::twice;
 use crate::failure::Failure;
 use crate::place;
 
@@ -51,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Journal, Failure> {
 /// their own value on the server; one with a name takes precedence, whatever the order.
 ///
 /// # Errors
-/// A change is no setting, or is of a cluster of which there are no nodes.
+/// A change is no setting, is of a cluster of which there are no nodes, or its key is there twice.
 pub(super) fn apply(settings: &mut Settings, changes: &[String], nodes: &[ClusterNodes]) -> Result<(), Failure> {
     let clusters: BTreeSet<&str> = nodes.iter().map(|nodes| nodes.cluster.as_str()).collect();
     let mut pairs = Vec::new();
@@ -60,6 +61,10 @@ pub(super) fn apply(settings: &mut Settings, changes: &[String], nodes: &[Cluste
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("--set: '{change}' is not KEY=VALUE, as in fair_start=10s")))?;
         pairs.push((key.trim(), value.trim()));
+    }
+    let keys: Vec<&str> = pairs.iter().map(|(key, _)| *key).collect();
+    if let Some(key) = twice(&keys) {
+        return Err(Failure::usage(format!("--set names {key} twice: write each setting once")));
     }
     for (key, _) in &pairs {
         if let Some(Subject::Cluster(name)) = Settings::subject_of(key)
@@ -96,6 +101,14 @@ mod tests {
         let expected = "there is no cluster 'zz'; the clusters are a, b";
         assert!(refused.message.contains(expected), "{refused:?}");
         assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused() {
+        let changed = |changes: [&str; 2]| apply(&mut Settings::default(), &changes.map(str::to_owned), &nodes());
+        let refused = changed(["fair_start=1s", "fair_start = 2s"]).expect_err("which one?");
+        assert!(refused.message.contains("--set names fair_start twice: write each setting once"), "{refused:?}");
+        assert!(changed(["fair_start=1s", "fair_start@a=2s"]).is_ok(), "one of them is for a cluster");
     }
 
     #[test]

@@ -83,3 +83,9 @@ pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         SimVerb::Sd(args) => sd::run(&args, context),
     }
 }
+
+/// Returns the first value that is listed twice.
+fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
+    let again = |(idx, value): &(usize, &T)| values[..*idx].contains(value);
+    values.iter().enumerate().find(again).map(|(_, value)| value)
+}

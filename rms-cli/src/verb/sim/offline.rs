@@ -78,7 +78,7 @@ impl Show for OfflineAnswer {
     }
 
     fn json(&self) -> Value {
-        // A report is a map of plain numbers, which JSON can represent.
+        // A report is a map of plain numbers or nulls, which JSON can represent.
         json!(self.report)
     }
 
@@ -103,18 +103,18 @@ impl Show for OfflineAnswer {
         for algorithm in Algorithm::ALL {
             let row = self.report.averages(algorithm);
             let values = [
-                row.waste_pct,
+                Some(row.waste_pct),
                 row.reservation,
-                row.utilisation_pct,
+                Some(row.utilisation_pct),
                 row.makespan,
                 row.jct,
                 row.jwt,
-                row.stretches_pct,
-                row.job_stretch_pct,
-                row.job_waste_pct,
-                row.us_per_test,
+                Some(row.stretches_pct),
+                Some(row.job_stretch_pct),
+                Some(row.job_waste_pct),
+                Some(row.us_per_test),
             ];
-            let cells = values.map(|value| format!("{value:.3}"));
+            let cells = values.map(|value| value.map_or_else(String::new, |value| format!("{value:.3}")));
             table.row([algorithm.to_string()].into_iter().chain(cells).collect());
         }
         Some(table)
@@ -126,16 +126,34 @@ mod tests {
     use super::*;
     use crate::screen::tests::fits;
 
-    #[test]
-    fn both_tables_fit_a_terminal() {
-        let experiment = Experiment { n_tests: 3, seed: 1, capacity: 100, ranges: Ranges::default() };
+    fn answer(n_tests: u32, ranges: Ranges) -> OfflineAnswer {
+        let experiment = Experiment { n_tests, seed: 1, capacity: 100, ranges };
         let mut clock = std::time::Duration::ZERO;
         let report = offline::run(experiment, || {
             clock += std::time::Duration::from_millis(9);
             clock
         });
-        let answer = OfflineAnswer { experiment, report: report.expect("tests") };
+        OfflineAnswer { experiment, report: report.expect("tests") }
+    }
+
+    #[test]
+    fn both_tables_fit_a_terminal() {
+        let answer = answer(3, Ranges::default());
         let text = fits(80, || answer.text());
         assert!(text.lines().count() > 16, "{text}");
+    }
+
+    /// A single application starts at once.
+    #[test]
+    fn a_wait_that_nobody_had_is_null_and_an_empty_column() {
+        let answer = answer(2, Ranges { n_apps: "1".parse().expect("a range"), ..Ranges::default() });
+        let json = answer.json();
+        assert_eq!(
+            (&json["algorithms"]["nos"]["jwt"], json["algorithms"]["nos"]["jct"].is_f64()),
+            (&Value::Null, true)
+        );
+        let rows = answer.table().expect("a table").parsable();
+        let row = rows.lines().find(|line| line.starts_with("nos")).expect("its row");
+        assert_eq!(row.split('|').nth(6), Some(""), "{rows}");
     }
 }

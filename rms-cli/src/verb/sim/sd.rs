@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use experiments::sd::{Category, Day, Measured, Paper, Printed, RUN_TIMES, SIZES, Study, Variant, categories, days};
 use rms_model::error::chain;
 use rms_model::{MaxSlowdown, Policy, Ratio, RuntimeModel, Span};
@@ -17,13 +17,14 @@ use super::cost::Cost;
 use super::sd_figures::{self, Bar, Heat};
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
+use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
+#[command(group = ArgGroup::new("workload").args(["trace", "cirne"]).required(true), after_help = "\
 A job that would have to wait starts at once on cores that running jobs lend, if
 it then ends earlier, before they do, and their slowdown stays below the
 cut-off. Each combination of the lists is a run on the same jobs. Makespan,
@@ -46,7 +47,7 @@ Examples:
       --heat --daily")]
 pub struct Args {
     /// Take the jobs from a file in the Standard Workload Format
-    #[arg(long, value_name = "FILE", requires = "nodes", required_unless_present = "cirne")]
+    #[arg(long, value_name = "FILE", requires = "nodes")]
     trace: Option<PathBuf>,
     /// Nodes of the cluster, with a trace
     #[arg(long, value_name = "COUNT", requires = "trace", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -54,7 +55,7 @@ pub struct Args {
     #[command(flatten)]
     cleaning: CleaningArgs,
     /// Draw the jobs from Cirne's model, like workload 1 of 004, 2 (with exact requests), or 5 (on 49 nodes)
-    #[arg(long, value_name = "WORKLOAD", conflicts_with = "trace")]
+    #[arg(long, value_name = "WORKLOAD")]
     cirne: Option<CirneArg>,
     /// Random seed; the same seed gives the same numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
@@ -162,6 +163,9 @@ fn factor(text: &str) -> Result<Ratio, String> {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    if let Some(policy) = twice(&args.against) {
+        return Err(Failure::usage(format!("--against names {policy} twice: write each policy once")));
+    }
     let Jobs { title, n_nodes, cores_per_node, jobs, n_dropped } = args.jobs()?;
     let study = Study {
         n_nodes,
@@ -536,9 +540,11 @@ impl Show for SdAnswer {
                 Candidate::Policy(variant) => {
                     let Variant { policy, cut_off, model, factor, max_mates, max_sharers, .. } = variant;
                     let Variant { mix_free_nodes, weigh_nodes, malleable_pct, run_times, whole_queue, .. } = variant;
+                    // Under other policies no job lends cores.
+                    let cut_off = (policy == Policy::Slowdown).then(|| cut_off.to_string());
                     json!({
                         "policy": policy.to_string(),
-                        "cut_off": cut_off.to_string(),
+                        "cut_off": cut_off,
                         "model": model,
                         "sharing_factor": factor.to_string(),
                         "max_mates": max_mates,

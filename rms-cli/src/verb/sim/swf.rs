@@ -15,6 +15,7 @@ use super::progress::Progress;
 use super::schedule::ScheduleFile;
 use super::side_by_side;
 use super::trace_file::TraceArgs;
+use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 
@@ -193,12 +194,6 @@ fn core_utilisation(args: &Args, jobs: &TraceJobs, summary: &Summary) -> f64 {
     let n_cores = f64::from(args.trace.nodes) * f64::from(args.trace.cleaning.cores_per_node);
     let all = n_cores * summary.figures.makespan_s;
     if all > 0.0 { busy.sum::<f64>() / all } else { 0.0 }
-}
-
-/// Returns the first policy that is listed twice.
-fn twice(policies: &[Policy]) -> Option<Policy> {
-    let again = |(idx, policy): &(usize, &Policy)| policies[..*idx].contains(policy);
-    policies.iter().enumerate().find(again).map(|(_, policy)| *policy)
 }
 
 /// Returns the file of a policy: `waits-easy.svg` for `waits.svg`.

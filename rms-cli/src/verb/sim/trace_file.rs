@@ -171,6 +171,7 @@ impl CleaningArgs {
             count => Some(format!("{count} {more}")),
         };
         let dropped = [
+            counted(cleaned.n_without_submit, "has no submit time", "have no submit time"),
             counted(cleaned.n_without_size, "has no size", "have no size"),
             counted(n_without_run, "has no run time", "have no run time"),
             counted(cleaned.n_too_long, "runs for more than 100 years", "run for more than 100 years"),
@@ -271,6 +272,7 @@ mod tests {
             (two, "--nodes 4", "2 are larger than 4 nodes; cut them by --too-large cut"),
             (two, "--nodes 4 --zero-run drop", "1 has no run time, 1 is larger than 4 nodes"),
             (endless, "--nodes 8", "1 runs for more than 100 years"),
+            (&two.replace("1 0 0", "1 -1 0").replace("2 5 0", "2 -1 0"), "--nodes 8", "2 have no submit time"),
             (two, "--nodes 8 --skip 2", "--skip 2 leaves out all 2"),
             (two, "--nodes 8 --jobs 0", "--jobs 0 takes none"),
         ] {

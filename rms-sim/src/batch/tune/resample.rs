@@ -25,18 +25,20 @@ pub const LEAST_BLOCKS: usize = 5;
 /// How many blocks a past should have at least, so that they can be drawn.
 const WANTED_BLOCKS: i64 = 10;
 
+/// Jobs of one minute depend on each other, so shorter stretches of a past are no past of their own.
+const LEAST_SPAN: Span = Span::from_mins(1);
+
 impl Blocks {
     /// Splits a workload into blocks of `span`; else of weeks, if there are ten or more, of days, or of something
-    /// shorter.
+    /// shorter, but no less than a minute.
     pub fn new(workload: &impl Workload, span: Option<Span>) -> Blocks {
         let n_jobs = workload.n_jobs();
         let at = |job_idx: usize| if n_jobs == 0 { Time::EPOCH } else { workload.submit(job_idx) };
         let (first, last) = (at(0), at(n_jobs.saturating_sub(1)));
         let all = last.since(first).as_millis() + 1;
-        let natural = [7 * 24 * 60, 24 * 60, 6 * 60, 60, 10, 1].map(Span::from_mins);
+        let natural = [7 * 24 * 60, 24 * 60, 6 * 60, 60, 10].map(Span::from_mins);
         let by_length = || natural.into_iter().find(|span| all / span.as_millis() >= WANTED_BLOCKS);
-        let tenth = || Span::from_millis((all / WANTED_BLOCKS).max(1));
-        let span = span.or_else(by_length).unwrap_or_else(tenth).max(Span::from_millis(1));
+        let span = span.or_else(by_length).unwrap_or(LEAST_SPAN).max(Span::from_millis(1));
         // A given span may be too short to be useful, and a list of blocks takes memory.
         let span = span.max(Span::from_millis(all / MOST_BLOCKS));
         let n_blocks = (all - 1) / span.as_millis() + 1;

@@ -94,6 +94,22 @@ fn a_past_of_few_blocks_says_nothing() {
     assert_eq!((found.answer, found.recommended), (Advice::TooLittle, found.current), "{found:?}");
 }
 
+/// Five blocks of less than a minute would be enough of them.
+#[test]
+fn no_block_is_shorter_than_a_minute_unless_it_is_asked_for() {
+    let short = jobs((0..80).map(|idx| (3 * idx, 60)));
+    let blocks = Blocks::new(&short, None);
+    assert_eq!((blocks.span(), blocks.n_filled()), (Span::from_mins(1), 4));
+    let of_seconds = Some(Span::from_secs(10));
+    assert_eq!(Blocks::new(&short, of_seconds).n_filled(), 24);
+    let found = |block| {
+        let sweep = Sweep { block, ..small(&[0], &[0, 30]) };
+        tuned(sweep, &settings(0, 30), 1, &short, Launchers::default()).answer
+    };
+    assert_eq!(found(None), Advice::TooLittle);
+    assert_ne!(found(of_seconds), Advice::TooLittle);
+}
+
 #[test]
 fn a_resample_is_made_of_whole_blocks() {
     let all = crowded();

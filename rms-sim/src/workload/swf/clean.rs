@@ -83,6 +83,8 @@ pub struct TraceJob {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     pub jobs: Vec<TraceJob>,
+    /// Dropped: no submit time.
+    pub n_without_submit: usize,
     /// Dropped: neither an allocated nor a requested size.
     pub n_without_size: usize,
     /// Dropped or set to a second: no run time.
@@ -94,6 +96,8 @@ pub struct Cleaned {
     /// Larger than `most_nodes`.
     pub n_cut: usize,
     pub n_dropped: usize,
+    /// The highest number in the whole trace, also of records that are left out; `None` without records.
+    pub highest_number: Option<i64>,
 }
 
 impl Cleaned {
@@ -111,14 +115,15 @@ impl Cleaned {
         self.count_from_first();
     }
 
-    /// Gives each job that has the number of an earlier one a new number, above all others, as a schedule names jobs by
-    /// their numbers.
+    /// Gives each job that has the number of an earlier one a new number, above all others of the whole trace, as a
+    /// schedule names jobs by their numbers.
     pub fn renumber_doubles(&mut self) -> Option<Doubles> {
         // True for nearly every log.
         if self.jobs.is_sorted_by(|one, next| one.number < next.number) {
             return None;
         }
-        let from = self.jobs.iter().map(|job| job.number).max()?.saturating_add(1);
+        let highest = self.jobs.iter().map(|job| job.number).chain(self.highest_number).max()?;
+        let from = highest.saturating_add(1);
         let mut known = BTreeSet::new();
         let mut doubles: Option<Doubles> = None;
         for job in &mut self.jobs {
@@ -128,6 +133,7 @@ impl Cleaned {
             let doubles = doubles.get_or_insert(Doubles { first: job.number, n_jobs: 0, from });
             job.number = from.saturating_add(doubles.n_jobs as i64);
             doubles.n_jobs += 1;
+            self.highest_number = Some(job.number);
         }
         doubles
     }
@@ -174,6 +180,7 @@ impl<'a> Cleaner<'a> {
     }
 
     pub(super) fn take(&mut self, record: &Record) {
+        self.cleaned.highest_number = self.cleaned.highest_number.max(Some(record.number));
         let is_of_last = self.last_number.replace(record.number) == Some(record.number);
         if is_of_last && OF_STRETCHES.contains(&record.status) {
             return;
@@ -194,6 +201,11 @@ impl<'a> Cleaner<'a> {
 }
 
 fn job(record: &Record, cleaning: &Cleaning, cleaned: &mut Cleaned) -> Option<TraceJob> {
+    if record.submit < Time::EPOCH {
+        cleaned.n_without_submit += 1;
+        cleaned.n_dropped += 1;
+        return None;
+    }
     let Some(n_procs) = size(record, cleaning.size_from) else {
         cleaned.n_without_size += 1;
         cleaned.n_dropped += 1;

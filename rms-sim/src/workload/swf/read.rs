@@ -163,8 +163,9 @@ fn numbers(line: usize, text: &str) -> Result<[f64; N_FIELDS], SwfError> {
 const TWO_RECORDS: usize = 2 * N_FIELDS;
 
 fn record(numbers: &[f64; N_FIELDS]) -> Record {
-    // Floats occur in times only by intention; a count that is not whole is truncated.
+    // Floats occur in times only by intention. An id that is not whole is truncated; a part of a processor is one.
     let whole = |column: usize| numbers[column - 1] as i64;
+    let processors = |column: usize| numbers[column - 1].ceil() as i64;
     let millis = |column: usize| (numbers[column - 1] * 1000.0).round() as i64;
     let span = |column: usize| (numbers[column - 1] >= 0.0).then(|| Span::from_millis(millis(column)));
     Record {
@@ -172,10 +173,10 @@ fn record(numbers: &[f64; N_FIELDS]) -> Record {
         submit: Time::from_millis(millis(2)),
         wait: span(3),
         run: span(4),
-        allocated: whole(5),
+        allocated: processors(5),
         cpu_secs: numbers[5],
         memory_kib: numbers[6],
-        requested: whole(8),
+        requested: processors(8),
         requested_time: span(9),
         requested_memory_kib: numbers[9],
         status: whole(11),

@@ -35,12 +35,31 @@ fn the_size_is_what_was_allocated_else_what_was_requested_else_there_is_no_job()
     assert_eq!(jobs(&[&[(5, "1"), (8, "9")]], requested).jobs[0].n_nodes, 2);
 }
 
+/// Means over the time of a job, as some logs have them.
+#[test]
+fn a_part_of_a_processor_is_a_processor() {
+    for (allocated, size) in [("2.99", 3), ("3.0", 3), ("0.99", 1), ("0.0", 7), ("-1", 7), ("-0.5", 7)] {
+        let cleaned = jobs(&[&[(5, allocated), (8, "6.2")]], Cleaning::default());
+        assert_eq!(cleaned.jobs[0].n_procs, size, "{allocated}");
+    }
+}
+
 #[test]
 fn submits_that_go_backwards_are_sorted_and_equal_ones_keep_their_order() {
     let lines: [&[(usize, &str)]; 4] =
         [&[(1, "1"), (2, "50")], &[(1, "2"), (2, "20")], &[(1, "3"), (2, "50")], &[(1, "4"), (2, "20")]];
     let order: Vec<i64> = jobs(&lines, Cleaning::default()).jobs.iter().map(|job| job.number).collect();
     assert_eq!(order, [2, 4, 1, 3]);
+}
+
+/// Else all other jobs would come later by its second before the first one.
+#[test]
+fn jobs_without_a_submit_time_are_dropped() {
+    let lines: [&[(usize, &str)]; 4] = [&[(2, "-1")], &[(2, "0")], &[(2, "-17"), (5, "-1"), (8, "-1")], &[(2, "5")]];
+    let cleaned = jobs(&lines, Cleaning::default());
+    let submits: Vec<Time> = cleaned.jobs.iter().map(|job| job.submit).collect();
+    assert_eq!(submits, [Time::EPOCH, Time::from_secs(5)]);
+    assert_eq!((cleaned.n_without_submit, cleaned.n_without_size, cleaned.n_dropped), (2, 0, 2));
 }
 
 /// In Atlas and Thunder no wait is known: the submit is really the start.
@@ -151,6 +170,21 @@ fn jobs_with_the_number_of_an_earlier_one_get_their_own() {
     assert_eq!(doubles, Some(Doubles { first: 7, n_jobs: 3, from: 8 }));
     assert_eq!(cleaned.jobs.iter().map(|job| job.number).collect::<Vec<_>>(), [1, 7, 8, 9, 10]);
     assert_eq!(cleaned.renumber_doubles(), None);
+}
+
+#[test]
+fn a_new_number_is_one_that_no_job_of_the_whole_trace_has() {
+    let lines: [&[(usize, &str)]; 5] =
+        [&[(1, "1")], &[(1, "1")], &[(1, "2")], &[(1, "3"), (16, "7")], &[(1, "9"), (5, "-1"), (8, "-1")]];
+    let numbers = |lines: &[&[(usize, &str)]], partition| {
+        let mut cleaned = jobs(lines, Cleaning { partition, ..Cleaning::default() });
+        cleaned.keep(0, Some(2));
+        cleaned.renumber_doubles();
+        cleaned.jobs.iter().map(|job| job.number).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&lines[..3], None), [1, 3], "2 is a job that is not run");
+    assert_eq!(numbers(&lines[..4], Some(10)), [1, 4], "3 is one of another partition");
+    assert_eq!(numbers(&lines, None), [1, 10], "9 is one that was dropped");
 }
 
 #[test]
