@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use rms_wire::Credentials;
-use rms_wire::tls::CredentialsError;
+use rms_wire::tls::{CredentialsError, FileError};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -97,7 +97,19 @@ impl ClientConfig {
 
 /// Reads the key and certificates in `dir`.
 pub(crate) fn load_credentials(dir: &Path) -> Result<Credentials, DirError> {
-    Credentials::load(dir).map_err(|source| DirError::Credentials { dir: dir.to_owned(), source })
+    Credentials::load(dir).map_err(|error| not_loaded(dir, error))
+}
+
+/// Returns why no credentials were read: files that we have no permission to read say nothing about the certificate.
+fn not_loaded(dir: &Path, error: CredentialsError) -> DirError {
+    match error {
+        CredentialsError::File(FileError::Read { path, source })
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            DirError::Read { path, source }
+        }
+        source => DirError::Credentials { dir: dir.to_owned(), source },
+    }
 }
 
 /// Finds the client directory that `rms` would use without a flag: what `$RMS_DIR` names (a client directory, or a cluster
@@ -150,6 +162,17 @@ mod tests {
         std::fs::write(dir.path().join(CONFIG_FILE), text).expect("written");
         let expected = ClientConfig { server: "node1:7117".into(), socket: None };
         assert_eq!(ClientConfig::load(dir.path()).expect("loaded"), expected);
+    }
+
+    #[test]
+    fn a_missing_key_is_of_no_use_and_one_that_may_not_be_read_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let missing = load_credentials(dir.path()).expect_err("no certificate");
+        assert!(matches!(missing, DirError::Credentials { .. }), "{missing}");
+        let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let denied = FileError::Read { path: dir.path().join("key.pem"), source };
+        let denied = not_loaded(dir.path(), denied.into());
+        assert!(denied.to_string().ends_with("key.pem cannot be read"), "{denied}");
     }
 
     #[test]

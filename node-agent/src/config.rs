@@ -20,12 +20,15 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::Spanned;
 
-use crate::cgroup::{CgroupMode, CgroupModeError, DeviceNumber};
+use self::devices::{WrittenDevices, declared, misplaced};
+use crate::cgroup::{CgroupMode, CgroupModeError};
 use crate::devices::DeviceFiles;
 use crate::order::SHRINK_PATIENCE;
 use crate::topology::Overrides;
 use crate::topology::cpulist::{self, CpuListError};
 use crate::topology::declared::{Declared, DeclaredError};
+
+pub mod devices;
 
 /// All settings, as written in a file or given as flags. All are optional but `server`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -111,40 +114,6 @@ pub struct Written {
     pub devices: Option<WrittenDevices>,
 }
 
-/// The ways to write devices.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "write devices as \"gpu:2,fpga:1\", or as a table: \"gpu:a100\" = [\"/dev/nvidia0\", \"/dev/nvidia1\"]"
-)]
-pub enum WrittenDevices {
-    Text(String),
-    /// By name of the device.
-    Table(BTreeMap<String, WrittenFiles>),
-}
-
-impl From<String> for WrittenDevices {
-    fn from(text: String) -> WrittenDevices {
-        WrittenDevices::Text(text)
-    }
-}
-
-/// Devices of one name: how many, or the files of each.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum WrittenFiles {
-    Count(u32),
-    Each(Vec<FilesOfOne>),
-}
-
-/// The files of one device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum FilesOfOne {
-    File(PathBuf),
-    Files(Vec<PathBuf>),
-}
-
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -213,6 +182,14 @@ pub enum ConfigError {
     EveryonesFile(PathBuf),
     #[error("devices = \"{text}\" names {name} twice: write one number for it")]
     DeviceTwice { text: String, name: String },
+    #[error("'{0}' is a setting of the agent and no device: write it on a line of its own, above [devices]")]
+    Misplaced(String),
+    #[error("'none' is no name of a device: write devices = \"none\" without others, or leave it out")]
+    NoneBesideOthers,
+    #[error(
+        "devices are not usable: a {0} has no file where others have: name the files of each, or only their number"
+    )]
+    NoFile(String),
     #[error("must_enforce = \"{0}\" is nothing that can be enforced: write cpus, memory or devices")]
     MustEnforce(String),
     #[error("topology is not usable")]
@@ -274,79 +251,6 @@ fn located(file: &Path, error: ConfigError) -> ConfigError {
     }
 }
 
-/// Returns the declared devices of the node, or the detected ones if none are declared.
-fn declared_devices(written: Option<WrittenDevices>) -> Result<DeviceFiles, ConfigError> {
-    let declared = match written {
-        None => return Ok(DeviceFiles::found(Path::new("/dev"), Path::new("/sys"))),
-        Some(WrittenDevices::Text(text)) if text == "none" => DeviceFiles::default(),
-        Some(WrittenDevices::Text(text)) => {
-            let devices: Devices = text.parse()?;
-            if let Some(name) = named_twice(&text) {
-                return Err(ConfigError::DeviceTwice { text, name });
-            }
-            DeviceFiles::counted(&devices)
-        }
-        Some(WrittenDevices::Table(table)) => {
-            let mut seen = BTreeSet::new();
-            let each = table.into_iter().map(|(name, written)| {
-                let files = files_of(&name, written, &mut seen)?;
-                Ok((name, files))
-            });
-            DeviceFiles(each.collect::<Result<_, ConfigError>>()?)
-        }
-    };
-    let is_gpu = |name: &str| Devices::serves(name, "gpu");
-    let of_gpus = || declared.0.iter().filter(|(name, _)| is_gpu(name));
-    let lacks_files = of_gpus().any(|(_, each)| each.iter().any(Vec::is_empty));
-    if of_gpus().count() > 1 && lacks_files { Err(ConfigError::SeveralTypes(declared.counts())) } else { Ok(declared) }
-}
-
-/// Returns a name that occurs twice in a list of devices: their numbers would be added.
-fn named_twice(text: &str) -> Option<String> {
-    let devices: Vec<Devices> = text.split(',').filter_map(|part| part.parse().ok()).collect();
-    let mut seen = BTreeSet::new();
-    devices.iter().flat_map(Devices::iter).find(|(name, _)| !seen.insert(*name)).map(|(name, _)| name.to_owned())
-}
-
-/// Returns the files of each device of a name, none of which may be in `seen`.
-fn files_of(name: &str, written: WrittenFiles, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<Vec<PathBuf>>, ConfigError> {
-    let each = match written {
-        WrittenFiles::Count(count) => return Ok(vec![Vec::new(); counted(name, count)? as usize]),
-        WrittenFiles::Each(each) => each,
-    };
-    if each.is_empty() {
-        return Err(ConfigError::NoDevice(name.to_owned()));
-    }
-    counted(name, each.len() as u32)?;
-    let files = |of_one: FilesOfOne| match of_one {
-        FilesOfOne::File(file) => vec![file],
-        FilesOfOne::Files(files) => files,
-    };
-    let each: Vec<Vec<PathBuf>> = each.into_iter().map(files).collect();
-    let is_wrong = |file: &&PathBuf| !file.is_absolute() || !seen.insert((*file).clone());
-    if let Some(file) = each.iter().flatten().find(is_wrong) {
-        return Err(ConfigError::DeviceFile(file.clone()));
-    }
-    match each.iter().flatten().find(|file| is_everyones(file)) {
-        Some(file) => Err(ConfigError::EveryonesFile(file.clone())),
-        None => Ok(each),
-    }
-}
-
-/// Returns whether the file is, under any name, a device that programs open without requesting it.
-fn is_everyones(file: &Path) -> bool {
-    let all = ["/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx"];
-    let number = DeviceNumber::of(file);
-    number.is_some() && all.into_iter().any(|known| DeviceNumber::of(Path::new(known)) == number)
-}
-
-/// Returns the count if the name and the number of devices are valid.
-fn counted(name: &str, count: u32) -> Result<u32, DevicesError> {
-    // A comma would separate two names.
-    let text = if name.contains(',') { format!(":{name}") } else { format!("{name}:{count}") };
-    text.parse::<Devices>().map(|_| count)
-}
-
 impl ConfigError {
     /// Returns the key of the invalid setting.
     fn key(&self) -> Option<&'static str> {
@@ -362,6 +266,9 @@ impl ConfigError {
             | ConfigError::SeveralTypes(_)
             | ConfigError::DeviceFile(_)
             | ConfigError::EveryonesFile(_)
+            | ConfigError::Misplaced(_)
+            | ConfigError::NoneBesideOthers
+            | ConfigError::NoFile(_)
             | ConfigError::NoDevice(_) => "devices",
             ConfigError::MustEnforce(_) => "must_enforce",
             ConfigError::Topology(_) => "topology",
@@ -384,10 +291,11 @@ impl Written {
     /// The file cannot be read or parsed; the message shows the line.
     pub fn read(path: &Path) -> Result<Written, ConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|error| {
-            let span = error.span().unwrap_or(0..0);
-            ConfigError::Wrong(pointed(&path.display().to_string(), &text, span, error.message()))
-        })
+        let wrong = |span, said: &str| ConfigError::Wrong(pointed(&path.display().to_string(), &text, span, said));
+        if let Some((setting, span)) = misplaced(&text) {
+            return Err(wrong(span, &ConfigError::Misplaced(setting).to_string()));
+        }
+        toml::from_str(&text).map_err(|error| wrong(error.span().unwrap_or(0..0), error.message()))
     }
 
     /// Checks all settings from flags and the file; an error in the file is shown with its location.
@@ -459,7 +367,7 @@ impl Written {
                 return Err(ConfigError::FeatureTwice(twice));
             }
         }
-        let devices = declared_devices(self.devices)?;
+        let devices = declared(self.devices)?;
         let must_enforce: BTreeSet<String> = self.must_enforce.unwrap_or_default().into_iter().collect();
         if let Some(unknown) = must_enforce.iter().find(|name| !ENFORCEABLE.contains(&name.as_str())) {
             return Err(ConfigError::MustEnforce(unknown.clone()));
@@ -649,6 +557,10 @@ mod tests {
             ("server = 'h:1'\nmemory_mib = 0", "no memory"),
             ("server = 'h:1'\nspool_quota_mib = 0", "no room for output"),
             ("server = 'h:1'\ndevices = { gpu = [] }", "there is no gpu"),
+            ("server = 'h:1'\ndevices = 'gpu:2,memory_mib:100'", "'memory_mib' is a setting of the agent"),
+            ("server = 'h:1'\ndevices = 'none,gpu:2'", "without others"),
+            ("server = 'h:1'\ndevices = { none = 1, gpu = 2 }", "without others"),
+            ("server = 'h:1'\ndevices = { gpu = ['/dev/a', []] }", "a gpu has no file"),
             ("server = '10.0.0.1:7117'\nlisten = '10.0.0.1:7117'", "where the server listens"),
             ("server = 'h:1'\nlisten = '127.0.0.1:0'\nadvertise = '10.0.0.7'", "from this machine alone"),
             ("server = 'h:1'\nadvertise = '0.0.0.0'", "stands for any address"),
@@ -668,6 +580,12 @@ mod tests {
         }
         let error = written("server = 'h:1'\nspeed = 0.0\n").expect_err("no speed");
         assert!(error.ends_with("2 | speed = 0.0\n  |         ^^^"), "{error}");
+        for setting in ["memory_mib = 100", "cgroup = 'v1'", "features = ['a']"] {
+            let error = written(&format!("server = 'h:1'\n[devices]\ngpu = 2\n{setting}\n")).expect_err(setting);
+            let key = setting.split(' ').next().unwrap_or_default();
+            assert!(error.contains("agent.toml:4:1: ") && error.contains("above [devices]"), "{error}");
+            assert!(error.ends_with(&format!("4 | {setting}\n  | {}", "^".repeat(key.len()))), "{error}");
+        }
         assert!(written("server = 'h:1'\nserve = 1").expect_err("unknown").contains('^'), "the place is shown");
     }
 }

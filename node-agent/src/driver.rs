@@ -1,6 +1,7 @@
 //! Drives the node loop: feeds it events of supervisors, spawner and server, and carries out its orders.
 
 pub mod look;
+mod trouble_log;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,6 +18,7 @@ use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use self::trouble_log::TroubleLog;
 use crate::cgroup::Cgroup;
 use crate::frame;
 use crate::leftovers;
@@ -89,6 +91,7 @@ pub struct Node {
     events: mpsc::Sender<NodeEvent>,
     work_queues: WorkQueues,
     reporter: Option<Box<dyn Reporter>>,
+    trouble_log: TroubleLog,
     transport: Arc<dyn PeerTransport>,
 }
 
@@ -122,6 +125,7 @@ impl Node {
             events,
             work_queues: WorkQueues::default(),
             reporter: None,
+            trouble_log: TroubleLog::default(),
             transport,
         }
     }
@@ -373,10 +377,7 @@ impl Node {
             }
             Outbound::Report(report) => self.reporter.iter().for_each(|reporter| reporter.report(&report)),
             Outbound::Trouble(reason) => {
-                match &reason {
-                    Some(reason) => tracing::error!(reason, "no job can start here; the node asks to be drained"),
-                    None => tracing::debug!("jobs can start here"),
-                }
+                self.trouble_log.say(reason.as_deref());
                 self.reporter.iter().for_each(|reporter| reporter.trouble(reason.as_deref()));
             }
             Outbound::Ask { seq, question } => self.reporter.iter().for_each(|reporter| reporter.ask(seq, &question)),

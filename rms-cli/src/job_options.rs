@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use rms_model::hostlist::{self, HostlistError};
+use rms_model::identity::{NameError, check_name};
 use rms_model::time::parse_wall;
 use rms_model::{ExpandLimit, Span};
 use thiserror::Error;
@@ -270,6 +271,8 @@ pub enum FeaturesError {
     Counts,
     #[error("a feature has no name: write a list like fast,bigmem")]
     Empty,
+    #[error(transparent)]
+    Name(#[from] NameError),
 }
 
 impl FromStr for Features {
@@ -283,7 +286,11 @@ impl FromStr for Features {
             return Err(FeaturesError::Counts);
         }
         let names: Vec<String> = text.split([',', '&']).map(|name| name.trim().to_owned()).collect();
-        if names.iter().any(String::is_empty) { Err(FeaturesError::Empty) } else { Ok(Features(names)) }
+        if names.iter().any(String::is_empty) {
+            return Err(FeaturesError::Empty);
+        }
+        names.iter().try_for_each(|name| check_name(name))?;
+        Ok(Features(names))
     }
 }
 
@@ -291,12 +298,23 @@ impl FromStr for Features {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeNames(pub Vec<String>);
 
-impl FromStr for NodeNames {
-    type Err = HostlistError;
+/// Why a text is not a list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub enum NodeNamesError {
+    List(#[from] HostlistError),
+    Name(#[from] NameError),
+}
 
-    fn from_str(text: &str) -> Result<NodeNames, HostlistError> {
+impl FromStr for NodeNames {
+    type Err = NodeNamesError;
+
+    fn from_str(text: &str) -> Result<NodeNames, NodeNamesError> {
         let mut known = BTreeSet::new();
-        Ok(NodeNames(hostlist::expand(text)?.into_iter().filter(|name| known.insert(name.clone())).collect()))
+        let names: Vec<String> =
+            hostlist::expand(text)?.into_iter().filter(|name| known.insert(name.clone())).collect();
+        names.iter().try_for_each(|name| check_name(name))?;
+        Ok(NodeNames(names))
     }
 }
 
@@ -332,6 +350,7 @@ mod tests {
         assert_eq!("[a|b]".parse::<Features>(), Err(FeaturesError::Alternatives));
         assert_eq!("[a*1&b*1]".parse::<Features>(), Err(FeaturesError::Counts));
         assert_eq!("a,,b".parse::<Features>(), Err(FeaturesError::Empty));
+        assert!(matches!("fast,a/b".parse::<Features>(), Err(FeaturesError::Name(_))));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Converts the errors of all parts to the one form in which commands fail.
 
-use launcher_sdk::{CallError, ConnectError, JoinError};
+use std::io::ErrorKind;
+
+use launcher_sdk::{CallError, ConnectError, DirError, JoinError};
 use rms_model::error::chain;
 use rms_model::hostlist::HostlistError;
 
@@ -14,6 +16,9 @@ use crate::submission::SubmissionError;
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Failure {
         let (kind, hint) = match &error {
+            ConnectError::Dir(DirError::Read { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+                ("client_dir", Some("it may be another user's: name a directory of your own with --dir or RMS_DIR"))
+            }
             ConnectError::Dir(_) => ("client_dir", None),
             ConnectError::Endpoint(_) => ("network", None),
             ConnectError::Denied { .. } => {
@@ -102,5 +107,18 @@ impl From<SubmissionError> for Failure {
 impl From<HostlistError> for Failure {
     fn from(error: HostlistError) -> Failure {
         Failure::usage(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_without_permission_is_said_to_be_that() {
+        let source = std::io::Error::from(ErrorKind::PermissionDenied);
+        let failure = Failure::from(ConnectError::Dir(DirError::Read { path: "/srv/key.pem".into(), source }));
+        assert_eq!(failure.message, "/srv/key.pem cannot be read: permission denied");
+        assert!(failure.hint.is_some_and(|hint| hint.contains("RMS_DIR")));
     }
 }

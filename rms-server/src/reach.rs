@@ -22,15 +22,27 @@ pub fn advertised_address(advertise: Option<&str>, listening: SocketAddr) -> Str
 pub fn is_advertisable(text: &str) -> bool {
     let address = with_port(text, 1);
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
-    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
-    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    let is_somewhere = ip.is_ok() || !host.contains([':', '[', ']']);
-    let is_wildcard = ip.is_ok_and(|ip| ip.is_unspecified());
-    !host.is_empty() && is_plain && is_somewhere && !is_wildcard && port.parse::<u16>().is_ok_and(|port| port > 0)
+    let is_somewhere = match without_brackets(host).parse::<IpAddr>() {
+        Ok(ip) => !ip.is_unspecified(),
+        Err(_) => is_name(host),
+    };
+    is_somewhere && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// Returns whether a text is a name of the DNS: parts of letters, digits, `-` and `_`, none with a `-` at an end.
+fn is_name(text: &str) -> bool {
+    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let is_part = |part: &str| !part.is_empty() && is_plain(part) && !part.starts_with('-') && !part.ends_with('-');
+    text.strip_suffix('.').unwrap_or(text).split('.').all(is_part)
+}
+
+/// Returns an address without the pair of brackets around it, if there is one.
+fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
 fn with_port(host: &str, port: u16) -> String {
-    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+    match without_brackets(host).parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, port).to_string(),
         Err(_) if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => host.to_owned(),
         Err(_) => format!("{host}:{port}"),
@@ -108,10 +120,14 @@ mod tests {
 
     #[test]
     fn only_what_leads_somewhere_can_be_advertised() {
-        for right in ["head", "head.example.org:7117", "10.0.0.1", "10.0.0.1:1", "fd00::1", "[fd00::1]:1"] {
+        let names = ["head", "head.example.org:7117", "head.example.org.", "node-1_a"];
+        for right in names.into_iter().chain(["10.0.0.1", "10.0.0.1:1", "fd00::1", "[fd00::1]", "[fd00::1]:1"]) {
             assert!(is_advertisable(right), "{right}");
         }
         for wrong in ["", ":7117", "head:0", "head:x", "a b", "0.0.0.0", "[::]:1", "head:70000", "a:b:1"] {
+            assert!(!is_advertisable(wrong), "{wrong}");
+        }
+        for wrong in ["[::1", "::1]", "[[::1]]", "[::1:7117", "..", ".", "-", "-a", "a..b", ".a", "..:7117"] {
             assert!(!is_advertisable(wrong), "{wrong}");
         }
     }

@@ -29,6 +29,8 @@ Examples:
   rms nodes --me                 those of your jobs
   rms nodes --since -1h          what came, went or was drained lately
   rms nodes --json
+Nodes are sorted by name, n2 before n10. A line for several nodes shows the CPUs
+and the memory of each of them, and under 'free' what all of them have together.
 'Unenforced' lists the limits that the kernel of a node does not enforce: cpus,
 memory, devices; the log of its agent says why.
 States: idle, busy, offered (kept for a running job that may have it), ghost

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use rms_api::answer::{JobState, NodeLine, NodeState};
 use rms_api::filter::{JobColumn, JobFilter, NodeColumn, NodeFilter, Way, distinct};
 use rms_api::refusal::Refusal;
-use rms_model::{ClusterId, JobId, NodeId, Request, Time};
+use rms_model::{ClusterId, JobId, NodeId, Request, Time, natural};
 
 use super::Answers;
 use crate::admit;
@@ -70,7 +70,7 @@ impl Answers<'_> {
         Box::new(holding.chain(queued).chain(rest.map(|(job, entry)| (*job, entry, None))))
     }
 
-    /// Returns the lines of the nodes that a filter selects.
+    /// Returns the lines of the nodes that a filter selects, in the natural order of their names where it asks for none.
     ///
     /// # Errors
     /// A node or a cluster that does not exist.
@@ -92,7 +92,9 @@ impl Answers<'_> {
             None => Box::new(state.nodes().values()),
             Some(named) => Box::new(named.iter().map(|node: &NodeId| &state.nodes()[node])),
         };
-        let lines = nodes.filter(|entry| is_of(entry)).map(|entry| self.node_line(entry));
+        let mut nodes: Vec<&Node> = nodes.filter(|entry| is_of(entry)).collect();
+        nodes.sort_by(|one, other| natural::compare(&one.name, &other.name));
+        let lines = nodes.into_iter().map(|entry| self.node_line(entry));
         let is_new = |line: &NodeLine| filter.since.is_none_or(|since| line.since >= since);
         let found = lines.filter(|line| is_new(line) && (states.is_empty() || states.contains(&line.state)));
         let (n_skipped, n_wanted) = page(filter.offset, filter.limit);
@@ -214,7 +216,7 @@ fn compare_jobs(
 
 fn compare_nodes(column: NodeColumn, one: &NodeLine, other: &NodeLine) -> Ordering {
     match column {
-        NodeColumn::Node => one.name.cmp(&other.name),
+        NodeColumn::Node => natural::compare(&one.name, &other.name),
         NodeColumn::Cluster => one.cluster.cmp(&other.cluster),
         NodeColumn::State => one.state.cmp(&other.state),
         NodeColumn::Cpus => one.inventory.cpus.cmp(&other.inventory.cpus),

@@ -167,6 +167,21 @@ fn nodes_are_selected_and_sorted() {
     assert!(matches!(world.refusal(elsewhere), Some(Refusal::NoSuchCluster { .. })));
 }
 
+#[test]
+fn nodes_are_in_the_natural_order_of_their_names() {
+    let mut world = World::new();
+    for name in ["n10", "n2", "n1"] {
+        world.node(name, &[]);
+    }
+    let all = NodeFilter::default;
+    assert_eq!(world.listed_nodes(all()), ["n1", "n2", "n10"]);
+    assert_eq!(world.listed_nodes(NodeFilter { names: texts(["n10", "n2"]), ..all() }), ["n2", "n10"]);
+    assert_eq!(world.listed_nodes(NodeFilter { limit: 1, offset: 1, ..all() }), ["n2"]);
+    let by = |word| NodeFilter { sort: vec![column(word).expect("a column")], ..all() };
+    assert_eq!(world.listed_nodes(by("-node")), ["n10", "n2", "n1"]);
+    assert_eq!(world.listed_nodes(by("-cpus")), ["n1", "n2", "n10"], "where all are alike");
+}
+
 /// Creates one node, on which the first of 200 jobs runs for a minute, as each of them would.
 fn two_hundred() -> World {
     let mut world = World::new();
