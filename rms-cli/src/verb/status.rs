@@ -68,7 +68,12 @@ impl StatusAnswer {
             status.last_pass.map_or_else(|| "never".to_owned(), stamp::iso_secs),
             status.queue_depth.map_or_else(|| "all jobs are considered".to_owned(), depth),
             stamp::brief(status.ghost_node_time),
-        )
+        ) + &self.shortage_text()
+    }
+
+    fn shortage_text(&self) -> String {
+        let shortage = self.status.shortage.as_deref().map(plain);
+        shortage.map_or_else(String::new, |shortage| format!("starts     no job starts now: {shortage}\n"))
     }
 
     fn launchers_text(&self) -> String {
