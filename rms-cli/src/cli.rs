@@ -40,8 +40,8 @@ Begin here:
   rms view                       the occupation over time
   rms down                       stop the cluster and remove all of it
 
-Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the
-job's own code.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 75 the link broke before the answer
+came; 'rms run' and 'rms wait' tell the job's own code.";
 
 /// Runs one command and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -41,7 +41,7 @@ impl From<CallError> for Failure {
         match error {
             CallError::Refused(refused) => Failure::new(refused.kind, refused.message),
             CallError::Connect(error) => error.into(),
-            CallError::Interrupted(_) => Failure::new("interrupted", chain(&error)),
+            CallError::Interrupted(_) => Failure::new("interrupted", chain(&error)).exit(Exit::UNKNOWN),
             CallError::Unexpected => Failure::new("unexpected", error),
         }
     }
@@ -102,5 +102,18 @@ impl From<SubmissionError> for Failure {
 impl From<HostlistError> for Failure {
     fn from(error: HostlistError) -> Failure {
         Failure::usage(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rms_wire::LinkError;
+
+    #[test]
+    fn an_order_whose_answer_was_lost_is_no_refusal() {
+        let failure = Failure::from(CallError::Interrupted(LinkError::ChannelReset));
+        assert_eq!((failure.kind.as_ref(), failure.exit), ("interrupted", Exit::UNKNOWN));
+        assert!(failure.message.contains("'rms queue' and 'rms history'"), "{}", failure.message);
     }
 }

@@ -47,7 +47,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     // From here on, a failure is one of the system and not of the job.
     wait(select, args.timeout, context).await.map_err(|failure| {
-        let is_of_system = failure.exit == Exit::FAILED;
+        let is_of_system = failure.exit == Exit::FAILED || failure.exit == Exit::UNKNOWN;
         if is_of_system { failure.exit(Exit::SYSTEM) } else { failure }
     })
 }
