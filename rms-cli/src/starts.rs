@@ -41,12 +41,31 @@ pub fn is_ready(line: &JobLine) -> bool {
 
 fn estimate(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
     let size = clusters.nodes(&line.request);
-    match line.estimate {
-        Some(at) if at <= now => format!("It is about to start on {size}."),
-        Some(at) => {
+    match (line.estimate, earliest(line)) {
+        (Some(at), _) if at <= now => format!("It is about to start on {size}."),
+        (Some(at), _) => {
             let at_text = stamp::clock(at, now);
             format!("By the present plan it starts on {size} at {at_text} ({}).", ahead(at, now))
         }
-        None => "There is no start estimate yet.".to_owned(),
+        (None, Some(at)) => format!("It starts on {size} at {} at the earliest.", stamp::clock(at, now)),
+        (None, None) => "There is no start estimate yet.".to_owned(),
+    }
+}
+
+/// Returns the time before which the job asked not to start, if it waits for that.
+fn earliest(line: &JobLine) -> Option<Time> {
+    match line.reason {
+        Some(Reason::NotBefore { at }) => Some(at),
+        _other => None,
+    }
+}
+
+/// Returns the start of a job in a column, with `~` before an estimate and `>=` before the earliest time.
+pub fn column(line: &JobLine, time: impl Fn(Time) -> String) -> String {
+    match (line.started, line.estimate, earliest(line)) {
+        (Some(started), _, _) => time(started),
+        (None, Some(estimate), _) => format!("~{}", time(estimate)),
+        (None, None, Some(at)) => format!(">={}", time(at)),
+        (None, None, None) => "-".to_owned(),
     }
 }

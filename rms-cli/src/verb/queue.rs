@@ -206,11 +206,6 @@ impl QueueAnswer {
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         let open = open_by_job(&self.negotiations);
         for line in &self.queue.jobs {
-            let start = match (line.started, line.estimate) {
-                (Some(started), _) => time(started),
-                (None, Some(estimate)) => format!("~{}", time(estimate)),
-                (None, None) => "-".to_owned(),
-            };
             table.row(vec![
                 line.job.to_string(),
                 line.owner.0.clone(),
@@ -219,7 +214,7 @@ impl QueueAnswer {
                 line.request.n_nodes().to_string(),
                 line.n_tasks.to_string(),
                 stamp::brief(line.request.wall),
-                start,
+                starts::column(line, &time),
                 stages::end(line).map_or_else(|| "-".to_owned(), &time),
                 self.place(line, open.get(&line.job).map(Vec::as_slice).unwrap_or_default(), now),
             ]);

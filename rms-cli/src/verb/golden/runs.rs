@@ -1,6 +1,7 @@
 //! What is said of jobs whose run is over or was not their first.
 
 use super::*;
+use crate::{stamp, starts};
 
 fn found(live: Vec<JobLine>, ended: Vec<JobRecord>) -> Found {
     Found { now: NOW, live: live.into_iter().map(detail).collect(), ended }
@@ -97,4 +98,15 @@ fn no_job_is_about_to_start_while_the_disk_of_the_server_is_full() {
         shortage,
     };
     check_form("explain_shortage", &explained, Form::Text);
+}
+
+#[test]
+fn a_job_with_a_begin_starts_then_at_the_earliest() {
+    let reason = Some(Reason::NotBefore { at: NOW + Span::from_mins(5) });
+    let late = JobLine { reason, estimate: None, state: JobState::Waiting, ..first_run(held()) };
+    let column = |line: &JobLine| starts::column(line, |time| stamp::short(time, NOW));
+    assert_eq!(column(&late), ">=12:35:00");
+    assert_eq!(column(&JobLine { estimate: Some(NOW), ..late.clone() }), "~12:30:00");
+    let text = explained(found(vec![late], Vec::new()));
+    assert!(text.ends_with(" at 12:35:00 UTC at the earliest."), "{text}");
 }
