@@ -54,8 +54,8 @@ fn estimate(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
 
 /// Returns the time before which the job asked not to start, if it waits for that.
 fn earliest(line: &JobLine) -> Option<Time> {
-    match line.reason {
-        Some(Reason::NotBefore { at }) => Some(at),
+    match &line.reason {
+        Some(Reason::NotBefore { at }) => Some(*at),
         _other => None,
     }
 }
