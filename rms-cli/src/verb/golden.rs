@@ -54,6 +54,7 @@ fn the_queue() {
             clusters: clusters(),
             negotiations: negotiations(),
             is_filtered: false,
+            shortage: None,
         },
     );
 }
