@@ -205,6 +205,8 @@ impl QueueAnswer {
         let now = self.queue.now;
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         let open = open_by_job(&self.negotiations);
+        // The plan that the estimates are of is not carried out now.
+        let is_stopped = |line: &JobLine| self.shortage.is_some() && line.started.is_none();
         for line in &self.queue.jobs {
             table.row(vec![
                 line.job.to_string(),
@@ -214,7 +216,7 @@ impl QueueAnswer {
                 line.request.n_nodes().to_string(),
                 line.n_tasks.to_string(),
                 stamp::brief(line.request.wall),
-                starts::column(line, &time),
+                if is_stopped(line) { "-".to_owned() } else { starts::column(line, &time) },
                 stages::end(line).map_or_else(|| "-".to_owned(), &time),
                 self.place(line, open.get(&line.job).map(Vec::as_slice).unwrap_or_default(), now),
             ]);

@@ -46,6 +46,7 @@ impl StatusAnswer {
             stamp::iso_secs(server.since),
             server.journal_bytes.div_ceil(1024),
         ) + &self.history_text()
+            + &self.shortage_text()
     }
 
     fn history_text(&self) -> String {
@@ -68,7 +69,7 @@ impl StatusAnswer {
             status.last_pass.map_or_else(|| "never".to_owned(), stamp::iso_secs),
             status.queue_depth.map_or_else(|| "all jobs are considered".to_owned(), depth),
             stamp::brief(status.ghost_node_time),
-        ) + &self.shortage_text()
+        )
     }
 
     fn shortage_text(&self) -> String {
