@@ -56,7 +56,9 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The link broke between an order and its answer: the order may or may not have been carried out.
-    #[error("the link to the server broke before its answer came; look with 'rms queue' whether it was done")]
+    #[error(
+        "the link to the server broke before its answer came; look with 'rms queue' and 'rms history' whether it was done"
+    )]
     Interrupted(#[source] LinkError),
     /// The server's answer does not belong to this call.
     #[error("the server answered something else than was asked")]

@@ -568,6 +568,9 @@ pub struct Status {
     /// The number of applications at the front of the queue that a pass considers now; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_depth: Option<u32>,
+    /// Why no job starts and no new work is accepted now, if so: the disk of the server is full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortage: Option<String>,
 }
 
 /// The cost of external launchers since the start of the server.

@@ -40,8 +40,8 @@ Begin here:
   rms view                       the occupation over time
   rms down                       stop the cluster and remove all of it
 
-Exit codes: 0 done, 1 failed, 2 wrong usage; 'rms run' and 'rms wait' tell the
-job's own code.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 75 the link broke before the answer
+came; 'rms run' and 'rms wait' tell the job's own code.";
 
 /// Runs one command and returns its exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -134,7 +134,11 @@ fn not_parsed(error: &clap::Error, args: &[OsString]) -> Exit {
     let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     let mut command = Cli::command();
     command.build();
-    match (habits::instead_of(error, args, &command), wants_json) {
+    let failure = match error.kind() {
+        ErrorKind::InvalidUtf8 => Some(not_utf8(args)),
+        _other => habits::instead_of(error, args, &command),
+    };
+    match (failure, wants_json) {
         (Some(failure), false) => output::warn(failure.to_text().trim_end()),
         (Some(failure), true) => print_json(&failure),
         (None, false) => output::warn(error.render().to_string().trim_end()),
@@ -154,6 +158,14 @@ fn print_json(failure: &Failure) {
     let _ = output::write_out(format!("{}\n", failure.to_json()).as_bytes());
 }
 
+/// Returns a failure that names the words that are not UTF-8, with escapes for their bytes.
+fn not_utf8(args: &[OsString]) -> Failure {
+    let odd = args.iter().filter(|word| word.to_str().is_none());
+    let odd: Vec<String> = odd.map(|word| format!("{word:?}")).collect();
+    let are = if odd.len() == 1 { "is" } else { "are" };
+    Failure::usage(format!("{} {are} not text in UTF-8, as arguments have to be", odd.join(", ")))
+}
+
 #[cfg(test)]
 mod named;
 
@@ -166,6 +178,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_argument_that_is_not_utf8_is_named() {
+        use std::os::unix::ffi::OsStringExt;
+        let mut words: Vec<OsString> = ["rms", "run", "echo", "x"].map(OsString::from).into();
+        words.push(OsString::from_vec(b"M\xfcller".to_vec()));
+        let error = Cli::try_parse_from(&words).expect_err("it is sent as text");
+        assert_eq!(error.kind(), ErrorKind::InvalidUtf8);
+        let failure = not_utf8(&words);
+        assert_eq!(failure.message, r#""M\xFCller" is not text in UTF-8, as arguments have to be"#);
+        assert_eq!(failure.exit, Exit::USAGE);
     }
 
     #[test]

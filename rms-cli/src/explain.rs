@@ -15,6 +15,7 @@ use crate::negotiations;
 use crate::sizes;
 use crate::stages;
 use crate::stamp;
+use crate::starts;
 use rms_api::terms::{self, Allowed};
 
 /// Returns why a job is not running, as a part of a sentence; `open` has the open negotiations that the caller may see.
@@ -264,7 +265,7 @@ fn nodes(count: u32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
-fn ahead(at: Time, now: Time) -> String {
+pub(crate) fn ahead(at: Time, now: Time) -> String {
     if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
@@ -359,12 +360,13 @@ pub fn offer(line: &NegotiationLine, now: Time) -> String {
 
 const MAX_BLOCKERS: usize = 5;
 
-/// Returns one or two sentences about a job that is in the system.
+/// Returns one or two sentences about a job that is in the system; `shortage` says why no job starts now, if so.
 pub fn detail(
     detail: &JobDetail,
     clusters: &ClusterNames,
     negotiations: &[NegotiationLine],
     allowed: &Allowed,
+    shortage: Option<&str>,
     now: Time,
 ) -> String {
     let (line, ended_before) = (&detail.line, detail.ended_before.as_ref());
@@ -376,16 +378,7 @@ pub fn detail(
     let why = line.reason.as_ref().map(|why| reason(why, negotiations, now));
     match line.state {
         JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => {
-            let why = why.unwrap_or_else(|| "the scheduler has found a place for it".to_owned());
-            let size = clusters.nodes(&line.request);
-            let estimate = match line.estimate {
-                Some(at) if at <= now => format!("It is about to start on {size}."),
-                Some(at) => {
-                    let at_text = stamp::clock(at, now);
-                    format!("By the present plan it starts on {size} at {at_text} ({}).", ahead(at, now))
-                }
-                None => "There is no start estimate yet.".to_owned(),
-            };
+            let (why, estimate) = starts::told(line, why, clusters, shortage, now);
             let before = if line.run.0 > 0 { format!(" {}", returned(line.run, ended_before)) } else { String::new() };
             format!("{job} waits: {why}.{before} {estimate}{}", sizes::sentence(line, open, now))
         }

@@ -17,6 +17,8 @@ impl Exit {
     pub const USAGE: Exit = Exit(2);
     /// The job succeeded, but some of its output is missing. `EX_IOERR` of sysexits.h.
     pub const OUTPUT_MISSING: Exit = Exit(74);
+    /// The link broke before the answer came: the order may or may not have been carried out. `EX_TEMPFAIL`.
+    pub const UNKNOWN: Exit = Exit(75);
     /// `wait --timeout` ran out.
     pub const TIMED_OUT: Exit = Exit(124);
     /// The system failed, not the job: no server, no such job, a lost node.

@@ -286,6 +286,7 @@ pub fn status(status: &Status) -> Value {
         "passes": status.n_passes,
         "last_pass": time(status.last_pass),
         "queue_depth": status.queue_depth,
+        "shortage": status.shortage,
         "ghost_node_ms": span(status.ghost_node_time),
     })
 }

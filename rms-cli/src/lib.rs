@@ -56,6 +56,7 @@ mod small_file;
 mod srun;
 mod stages;
 pub mod stamp;
+mod starts;
 mod stdin;
 mod step;
 mod step_files;

@@ -1,7 +1,7 @@
 //! Finds jobs wherever they are: in the system, or in the history if they have ended.
 
 use launcher_sdk::{CallError, Client, HistoryQuery};
-use rms_api::answer::JobDetail;
+use rms_api::answer::{JobDetail, JobLine, JobState};
 use rms_api::call::Select;
 use rms_api::filter::JobFilter;
 use rms_model::{JobId, JobRecord, Time};
@@ -152,6 +152,15 @@ pub async fn last(client: &Client) -> Result<JobId, Failure> {
 
 /// The newest job is searched among this many jobs that ended last or were submitted last.
 const MAX_NEWER: u64 = 1000;
+
+/// Returns why no job starts now, if so and if any of these jobs waits. A server that cannot say it says nothing.
+pub async fn shortage<'a>(client: &Client, mut lines: impl Iterator<Item = &'a JobLine>) -> Option<String> {
+    let waits = lines.any(|line| match line.state {
+        JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => true,
+        JobState::Started | JobState::Ending | JobState::Ghost | JobState::Finished => false,
+    });
+    if waits { client.status().await.ok()?.shortage } else { None }
+}
 
 /// Returns whether a refusal means that the job is no longer in the system.
 pub fn is_gone(kind: &str) -> bool {

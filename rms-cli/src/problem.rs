@@ -46,7 +46,7 @@ impl From<CallError> for Failure {
         match error {
             CallError::Refused(refused) => Failure::new(refused.kind, refused.message),
             CallError::Connect(error) => error.into(),
-            CallError::Interrupted(_) => Failure::new("interrupted", chain(&error)),
+            CallError::Interrupted(_) => Failure::new("interrupted", chain(&error)).exit(Exit::UNKNOWN),
             CallError::Unexpected => Failure::new("unexpected", error),
         }
     }
@@ -113,6 +113,7 @@ impl From<HostlistError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rms_wire::LinkError;
 
     #[test]
     fn a_directory_without_permission_is_said_to_be_that() {
@@ -120,5 +121,12 @@ mod tests {
         let failure = Failure::from(ConnectError::Dir(DirError::Read { path: "/srv/key.pem".into(), source }));
         assert_eq!(failure.message, "/srv/key.pem cannot be read: permission denied");
         assert!(failure.hint.is_some_and(|hint| hint.contains("RMS_DIR")));
+    }
+
+    #[test]
+    fn an_order_whose_answer_was_lost_is_no_refusal() {
+        let failure = Failure::from(CallError::Interrupted(LinkError::ChannelReset));
+        assert_eq!((failure.kind.as_ref(), failure.exit), ("interrupted", Exit::UNKNOWN));
+        assert!(failure.message.contains("'rms queue' and 'rms history'"), "{}", failure.message);
     }
 }

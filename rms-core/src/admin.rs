@@ -42,17 +42,14 @@ impl Admin<'_> {
             Some(Subject::User(user)) => check_name(user)?,
             None => {}
         }
-        if value == AS_OTHERS && !key.contains('@') {
-            return Err(Refusal::Malformed(
-                "'default' takes back the value of one cluster or user: name it, as in KEY@NAME",
-            ));
-        }
         let old = self.jobs.state().settings().get(key)?;
         let mut after = self.jobs.state().settings().clone();
         after.set(key, value)?;
         after.check()?;
         self.check_memory(&after, key, value)?;
-        let new = after.get(key)?;
+        // Recorded as it was said, even if the value stays the same: the next start gives the setting back to the file.
+        let is_given_back = value == AS_OTHERS && !key.contains('@');
+        let new = if is_given_back { AS_OTHERS.to_owned() } else { after.get(key)? };
         if old != new {
             let change = AuditEntry::of_setting(now, &who.name, key, &old, &new);
             self.jobs.context.record(step, Fact::SettingChanged { change });

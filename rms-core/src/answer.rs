@@ -324,6 +324,8 @@ impl Answers<'_> {
             ghost_node_time: self.state().ghost_node_time,
             launchers: self.counts.status(self.context),
             queue_depth: self.state().depth(),
+            // The loop around the core knows the disk.
+            shortage: None,
         }
     }
 }

@@ -12,11 +12,12 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-use rms_api::answer::JobChange;
+use rms_api::answer::{Answer, JobChange};
 use rms_api::negotiate::NegotiatorCall;
 use rms_model::{JobId, Time};
 
 use crate::depth::Walk;
+use crate::effect::Effect;
 use crate::event::{Event, Ticket};
 use crate::rms::Rms;
 use crate::state::State;
@@ -282,7 +283,10 @@ impl ServerLoop {
     }
 
     fn release(&mut self) {
-        let effects = std::mem::take(&mut self.pending).into_effects();
+        let mut effects = std::mem::take(&mut self.pending).into_effects();
+        if let Some(shortage) = self.shortage() {
+            effects.iter_mut().for_each(|effect| tell_shortage(effect, shortage));
+        }
         self.routes.release(effects);
     }
 
@@ -302,6 +306,13 @@ impl ServerLoop {
         self.routes.launchers.end_batch();
         self.routes.negotiators.end_batch();
         self.is_between_batches = true;
+    }
+}
+
+/// Adds to an answer about the server's status why no job starts now.
+fn tell_shortage(effect: &mut Effect, shortage: &Failing) {
+    if let Effect::Answer { ticket: _, answer: Ok(Answer::Status(status)) } = effect {
+        status.shortage = Some(shortage.message.clone());
     }
 }
 

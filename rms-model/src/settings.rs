@@ -446,6 +446,7 @@ impl Settings {
                 Ok(())
             }
             Some((own, name)) => (own.set)(self, name, value),
+            None if value == AS_OTHERS => (row(key)?.set)(self, &Settings::default().get(key)?),
             None => (row(key)?.set)(self, value),
         };
         set.map_err(|wrong| match wrong {

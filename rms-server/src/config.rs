@@ -2,7 +2,7 @@
 
 mod problem;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,8 @@ pub struct ServerConfig {
     pub socket: Option<PathBuf>,
     /// Initial values: values changed by `rms admin set` are in the journal and take precedence.
     pub settings: Settings,
+    /// The settings that the file names; the others have their built-in values.
+    pub named: BTreeSet<String>,
     pub certificate_life: Span,
     pub snapshot: SnapshotPolicy,
     pub limits: LinkLimits,
@@ -57,6 +59,7 @@ impl Default for ServerConfig {
             advertise: None,
             socket: None,
             settings: Settings::default(),
+            named: BTreeSet::new(),
             certificate_life: Span::from_hours(24 * 90),
             snapshot: SnapshotPolicy::default(),
             limits: LinkLimits::default(),
@@ -142,6 +145,7 @@ pub fn parse(name: &str, source: &str) -> Result<ServerConfig, ConfigError> {
             let is_of_key = matches!(error, SettingError::Unknown(_));
             wrong(if is_of_key { key.span() } else { value.span() }, error.to_string())
         })?;
+        config.named.insert(key.get_ref().clone());
     }
     if let Err(error) = config.settings.check() {
         // The error points at whichever of the two is in the file.
@@ -287,7 +291,8 @@ mod tests {
                 Some(_) | None => format!("{line}\n"),
             })
             .collect();
-        assert_eq!(parse("defaults", &switched_on).expect("the values"), ServerConfig::default());
+        let parsed = parse("defaults", &switched_on).expect("the values");
+        assert_eq!(parsed, ServerConfig { named: parsed.named.clone(), ..ServerConfig::default() });
         for key in KEYS {
             assert!(switched_on.contains(&format!("\n{key} = ")), "{key} is not documented");
         }
@@ -303,6 +308,7 @@ mod tests {
         assert_eq!(config.settings.max_wall, Span::from_hours(1));
         assert_eq!(config.settings.sharing.sharing_factor.to_string(), "0.75");
         assert_eq!(config.settings.kill_grace, Settings::default().kill_grace);
+        assert!(config.named.contains("max_wall") && !config.named.contains("kill_grace"));
     }
 
     #[test]

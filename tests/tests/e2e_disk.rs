@@ -41,7 +41,17 @@ fn long_a_full_disk_is_said_and_what_was_promised_is_kept() {
     assert!(again.stderr.contains("journal"), "{again:?}");
     // Who waits for it needs no history.
     deployment.rms(&["wait", &running.to_string(), "--timeout", "500ms"]).fails(124);
+    let waiting = promised.first().expect("a job").to_string();
+    let explained = deployment.rms(&["explain", &waiting]).ok().stdout;
+    assert!(explained.contains("no job starts now"), "{explained}");
+    let listed = deployment.rms(&["queue"]).ok();
+    assert!(listed.stderr.contains("no job starts now"), "{listed:?}");
     std::thread::sleep(Duration::from_secs(5));
+    let waited = deployment.rms(&["wait", &running.to_string(), "--timeout", "1s"]);
+    let is_unread = waited.code == 124 && waited.stderr.contains("how it ended cannot be read now");
+    // It is in the history if that had some room left.
+    assert!(is_unread || waited.code == 9, "{waited:?}");
+    assert!(!waited.stderr.contains("they go on"), "{waited:?}");
 
     fs::remove_file(filler).expect("ours");
     wait_until("the server to take jobs again", SOON, || {

@@ -28,6 +28,8 @@ Examples:
   rms admin set fair_start 10s           set it, at once and for good
   rms admin set fair_start@a 30s         the same for cluster a alone; 'default'
                                          removes it
+  rms admin set fair_start default       the built-in value, and that of the
+                                         configuration file from the next start
   rms admin link a b --latency 5ms --bandwidth 10000
   rms admin audit                        who changed what
   rms admin drain 'a[1-2]' --reason disk nothing new starts there
@@ -129,6 +131,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             // A typing error is reported without a server.
             Settings::default().set(&key, &value).map_err(Failure::usage)?;
             context.client().await?.set(&key, &value).await?;
+            let value = if value == AS_OTHERS && !key.contains('@') { given_back(&key)? } else { value };
             context.output.show(&SettingList { settings: vec![(key, value)], depth: None })?;
         }
         AdminVerb::Audit => {
@@ -171,6 +174,13 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::OK)
+}
+
+/// Returns the built-in value of a setting that was given back to the configuration file, and says when that counts.
+fn given_back(key: &str) -> Result<String, Failure> {
+    let what = format!("{key} has its built-in value now, and that of the configuration file, if it names one,");
+    output::warn(&format!("rms: {what} from the next start of the server on"));
+    Settings::default().get(key).map_err(Failure::usage)
 }
 
 async fn show(key: Option<String>, context: &Context) -> Result<(), Failure> {

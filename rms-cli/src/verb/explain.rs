@@ -52,7 +52,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         true => client.nodes_of(NodeFilter { states: vec![NodeState::Away], ..NodeFilter::default() }).await?.nodes,
         false => Vec::new(),
     };
-    context.output.show(&ExplainAnswer { found, clusters, negotiations, allowed, away })?;
+    let shortage = look_up::shortage(&client, found.live.iter().map(|detail| &detail.line)).await;
+    context.output.show(&ExplainAnswer { found, clusters, negotiations, allowed, away, shortage })?;
     Ok(Exit::OK)
 }
 
@@ -63,6 +64,8 @@ pub(super) struct ExplainAnswer {
     pub(super) allowed: Allowed,
     /// The nodes whose agents are away, if any job has processes.
     pub(super) away: Vec<NodeLine>,
+    /// Why no job starts now, if so.
+    pub(super) shortage: Option<String>,
 }
 
 fn has_processes(line: &JobLine) -> bool {
@@ -77,7 +80,9 @@ impl ExplainAnswer {
     }
 
     fn sentence(&self, detail: &JobDetail) -> String {
-        let sentence = explain::detail(detail, &self.clusters, &self.negotiations, &self.allowed, self.found.now);
+        let shortage = self.shortage.as_deref();
+        let now = self.found.now;
+        let sentence = explain::detail(detail, &self.clusters, &self.negotiations, &self.allowed, shortage, now);
         sentence + &self.away_of(&detail.line)
     }
 

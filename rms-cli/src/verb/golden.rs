@@ -54,6 +54,7 @@ fn the_queue() {
             clusters: clusters(),
             negotiations: negotiations(),
             is_filtered: false,
+            shortage: None,
         },
     );
 }
@@ -62,7 +63,13 @@ fn the_queue() {
 fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
     let jobs = vec![started(), malleable(), ghost(), blocked(), held()];
     let queue = Queue { now: NOW, planned: NOW, jobs };
-    let answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: negotiations(), is_filtered: false };
+    let answer = queue::QueueAnswer {
+        queue,
+        clusters: clusters(),
+        negotiations: negotiations(),
+        is_filtered: false,
+        shortage: None,
+    };
     let text = answer.people().fitted("none", Some(80));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("a[3-4] (r3: +2 until 12:30:10, "), "{text}");
@@ -71,7 +78,13 @@ fn the_queue_says_until_when_an_offer_stands_in_eighty_columns() {
 #[test]
 fn an_empty_queue() {
     let queue = Queue { now: NOW, planned: NOW, jobs: Vec::new() };
-    let mut answer = queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new(), is_filtered: false };
+    let mut answer = queue::QueueAnswer {
+        queue,
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        is_filtered: false,
+        shortage: None,
+    };
     check("queue_empty", &answer);
     answer.is_filtered = true;
     assert_eq!(answer.text(), "no such job waits or runs\n", "others may");
@@ -209,6 +222,7 @@ fn why_jobs_are_where_they_are() {
             negotiations: negotiations(),
             allowed: Allowed::default(),
             away: Vec::new(),
+            shortage: None,
         },
     );
 }
@@ -221,9 +235,15 @@ fn a_refused_proposal_is_explained_by_its_term() {
     last.phase = phase;
     let found = Found { now: NOW, live: vec![detail(malleable())], ended: Vec::new() };
     let allowed = Allowed::default();
-    let text =
-        explain::ExplainAnswer { found, clusters: clusters(), negotiations: vec![last], allowed, away: Vec::new() }
-            .text();
+    let text = explain::ExplainAnswer {
+        found,
+        clusters: clusters(),
+        negotiations: vec![last],
+        allowed,
+        away: Vec::new(),
+        shortage: None,
+    }
+    .text();
     let expected = "The last negotiation, a1, was rejected: nodes: 1 fewer proposed; named nodes have to be its own";
     assert!(text.contains(expected), "{text}");
 }
@@ -302,6 +322,7 @@ fn the_server() {
         ghost_node_time: Span::from_secs(75),
         launchers: LauncherStatus::default(),
         queue_depth: Some(1400),
+        shortage: Some("no space is left for the journal /j: no new work is accepted until some is freed".into()),
     };
     let adaptations = AdaptationDelays {
         count: 5,

@@ -17,6 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::job_json;
 use crate::json;
 use crate::listing::JobFlags;
+use crate::look_up;
 use crate::names::ClusterNames;
 use crate::negotiations::open_by_job;
 use crate::output::{self, Form, Rows, Show};
@@ -24,6 +25,7 @@ use crate::screen;
 use crate::sizes;
 use crate::stages;
 use crate::stamp;
+use crate::starts;
 use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
@@ -55,7 +57,11 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let filter = args.jobs.filter(&client).await?;
     let Some(interval) = args.watch else {
-        context.output.show(&look(&filter, context, &client).await?)?;
+        let answer = look(&filter, context, &client).await?;
+        context.output.show(&answer)?;
+        if let Some(shortage) = &answer.shortage {
+            output::warn(&format!("rms: {}; an admin has to see to it", starts::none(shortage)));
+        }
         return Ok(Exit::OK);
     };
     let interval = Duration::from_millis(interval.max(SHORTEST_REFRESH).as_millis().unsigned_abs());
@@ -90,7 +96,8 @@ async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<
     let may_negotiate = queue.jobs.iter().any(|line| line.malleable.is_some());
     let negotiations = if may_negotiate { client.negotiations(None).await?.1 } else { Vec::new() };
     let is_filtered = JobFilter { sort: Vec::new(), limit: 0, ..filter.clone() } != JobFilter::default();
-    Ok(QueueAnswer { queue, clusters: clusters?, negotiations, is_filtered })
+    let shortage = look_up::shortage(client, queue.jobs.iter()).await;
+    Ok(QueueAnswer { queue, clusters: clusters?, negotiations, is_filtered, shortage })
 }
 
 /// Limits the list to the rows of the terminal.
@@ -106,15 +113,18 @@ fn on_screen(filter: &JobFilter, form: Form) -> JobFilter {
 /// each.
 fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
     if form == Form::Text && output::is_terminal() {
-        let (head, text) = (head(&answer.queue), output::render(answer, form));
+        let (head, text) = (head(answer), output::render(answer, form));
         return output::write_out(page(&head, &text, screen::columns(), screen::rows()).as_bytes());
     }
     output::write_answer(answer, form)
 }
 
-/// Returns the time, and the time of the estimates if they are older.
-fn head(queue: &Queue) -> String {
-    let (now, planned) = (stamp::iso_secs(queue.now), stamp::iso_secs(queue.planned));
+/// Returns the time, and the time of the estimates if they are older, or why no job starts.
+fn head(answer: &QueueAnswer) -> String {
+    let (now, planned) = (stamp::iso_secs(answer.queue.now), stamp::iso_secs(answer.queue.planned));
+    if let Some(shortage) = &answer.shortage {
+        return format!("{now}   {}", starts::none(shortage));
+    }
     let of = if planned < now { format!("   starts as of {planned}") } else { String::new() };
     format!("{now}{of}   (Ctrl-C ends)")
 }
@@ -140,6 +150,8 @@ pub struct QueueAnswer {
     pub negotiations: Vec<NegotiationLine>,
     /// Whether there may be jobs beside those that are listed.
     pub is_filtered: bool,
+    /// Why no job starts now, if so and if a listed job waits.
+    pub shortage: Option<String>,
 }
 
 impl Show for QueueAnswer {
@@ -193,12 +205,9 @@ impl QueueAnswer {
         let now = self.queue.now;
         let mut table = Table::new(&columns).in_zone(stamp::zone_name(now));
         let open = open_by_job(&self.negotiations);
+        // The plan that the estimates are of is not carried out now.
+        let is_stopped = |line: &JobLine| self.shortage.is_some() && line.started.is_none();
         for line in &self.queue.jobs {
-            let start = match (line.started, line.estimate) {
-                (Some(started), _) => time(started),
-                (None, Some(estimate)) => format!("~{}", time(estimate)),
-                (None, None) => "-".to_owned(),
-            };
             table.row(vec![
                 line.job.to_string(),
                 line.owner.0.clone(),
@@ -207,7 +216,7 @@ impl QueueAnswer {
                 line.request.n_nodes().to_string(),
                 line.n_tasks.to_string(),
                 stamp::brief(line.request.wall),
-                start,
+                if is_stopped(line) { "-".to_owned() } else { starts::column(line, &time) },
                 stages::end(line).map_or_else(|| "-".to_owned(), &time),
                 self.place(line, open.get(&line.job).map(Vec::as_slice).unwrap_or_default(), now),
             ]);
@@ -228,6 +237,7 @@ impl QueueAnswer {
             return hostlist::fold(&line.nodes) + &changes;
         }
         match &line.reason {
+            _ if self.shortage.is_some() && starts::is_ready(line) => "(no job starts now)".to_owned() + &changes,
             Some(reason) => short_reason(reason, now) + &changes,
             None => self.clusters.nodes(&line.request) + &changes,
         }

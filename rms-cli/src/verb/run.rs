@@ -61,6 +61,8 @@ Exit codes:
   74   the job ended with 0, but some output is missing: an agent did not
        come back within node_lost_after, or its disk was full or damaged;
        or the output could not be written here, and the job was ended
+  75   the link to the server broke while the job was submitted: 'rms queue'
+       and 'rms history' show whether it was
   143  it was cancelled, or its wall time was over
   130  it was ended by Ctrl-C
   125  the system lost it or could not start it

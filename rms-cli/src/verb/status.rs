@@ -46,6 +46,7 @@ impl StatusAnswer {
             stamp::iso_secs(server.since),
             server.journal_bytes.div_ceil(1024),
         ) + &self.history_text()
+            + &self.shortage_text()
     }
 
     fn history_text(&self) -> String {
@@ -69,6 +70,11 @@ impl StatusAnswer {
             status.queue_depth.map_or_else(|| "all jobs are considered".to_owned(), depth),
             stamp::brief(status.ghost_node_time),
         )
+    }
+
+    fn shortage_text(&self) -> String {
+        let shortage = self.status.shortage.as_deref().map(plain);
+        shortage.map_or_else(String::new, |shortage| format!("starts     no job starts now: {shortage}\n"))
     }
 
     fn launchers_text(&self) -> String {

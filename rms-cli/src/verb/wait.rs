@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use launcher_sdk::{CallError, Client};
 use rms_api::call::Select;
+use rms_api::filter::JobFilter;
 use rms_model::{JobId, Outcome, Span};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::inside;
 use crate::json;
 use crate::look_up;
-use crate::output::Show;
+use crate::output::{self, Show};
 use crate::select;
 use crate::table::Table;
 
@@ -46,7 +47,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let select = select::parse(&args.jobs)?;
     // From here on, a failure is one of the system and not of the job.
     wait(select, args.timeout, context).await.map_err(|failure| {
-        let is_of_system = failure.exit == Exit::FAILED;
+        let is_of_system = failure.exit == Exit::FAILED || failure.exit == Exit::UNKNOWN;
         if is_of_system { failure.exit(Exit::SYSTEM) } else { failure }
     })
 }
@@ -57,19 +58,28 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
     // With --dir, it may be the job of another server.
     let own = agent::socket().filter(|_| context.dir.is_none()).and_then(|_| inside::job(None).ok());
     check(&open, own)?;
-    if timeout.is_some()
-        && let Ok(records) = look_up::ended(&client, &open).await
-    {
-        // They have ended, however short the timeout is.
-        settle(&mut outcomes, &mut open, records);
+    let unread = match look_up::ended(&client, &open).await {
+        Ok(records) => {
+            // They have ended, however short the timeout is.
+            settle(&mut outcomes, &mut open, records);
+            None
+        }
+        Err(CallError::Refused(refused)) => {
+            let gone = gone(&client, &open).await.unwrap_or_default();
+            unread(&gone, &refused.message)
+        }
+        // If it lasts, the wait itself meets it.
+        Err(_) => None,
+    };
+    if let Some(unread) = &unread {
+        output::warn(&format!("rms: {unread}; it is tried again"));
     }
     let waiting = wait_for(&client, &mut outcomes, open);
     match timeout {
         None => waiting.await?,
-        Some(span) => tokio::time::timeout(span.to_std(), waiting).await.unwrap_or_else(|_| {
-            let failure = Failure::new("timeout", format!("not all jobs have ended after {span}"));
-            Err(failure.hint("they go on; 'rms queue' shows them").exit(Exit::TIMED_OUT))
-        })?,
+        Some(span) => tokio::time::timeout(span.to_std(), waiting)
+            .await
+            .unwrap_or_else(|_| Err(timed_out(span, unread.as_deref())))?,
     }
     let answer = WaitAnswer { outcomes };
     context.output.show(&answer)?;
@@ -83,6 +93,29 @@ fn check(open: &[JobId], own: Option<JobId>) -> Result<(), Failure> {
         Some(own) => Err(Failure::usage(format!("this is a process of job {own}, which would wait for itself"))
             .hint("name other jobs; the shell's own 'wait' waits for steps in the background")),
     }
+}
+
+/// Returns those of these jobs that are not in the system.
+async fn gone(client: &Client, jobs: &[JobId]) -> Result<Vec<JobId>, CallError> {
+    let live = client.queue_of(JobFilter { jobs: jobs.to_vec(), ..JobFilter::default() }).await?.jobs;
+    let is_gone = |job: &&JobId| live.iter().all(|line| line.job != **job);
+    Ok(jobs.iter().filter(is_gone).copied().collect())
+}
+
+/// Returns that the outcome of the first of these jobs is unknown, as the history cannot be read; `None` without jobs.
+fn unread(gone: &[JobId], why: &str) -> Option<String> {
+    let first = gone.first()?;
+    Some(format!("job {first} neither waits nor runs, and how it ended cannot be read now: {why}"))
+}
+
+/// Returns the failure of a wait that took too long; `unread` says for which job the history alone is awaited.
+fn timed_out(span: Span, unread: Option<&str>) -> Failure {
+    let failure = match unread {
+        Some(unread) => Failure::new("timeout", format!("after {span}: {unread}")),
+        None => Failure::new("timeout", format!("not all jobs have ended after {span}"))
+            .hint("they go on; 'rms queue' shows them"),
+    };
+    failure.exit(Exit::TIMED_OUT)
 }
 
 /// Returns the outcomes of the selected jobs that are known to have ended, and the other selected jobs.
@@ -191,6 +224,18 @@ impl Show for WaitAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_whose_outcome_cannot_be_read_does_not_go_on() {
+        let (span, why) = (Span::from_secs(2), "the history cannot be written: the disk is full");
+        assert_eq!(unread(&[], why), None);
+        let ended = unread(&[JobId(7), JobId(8)], why);
+        let failure = timed_out(span, ended.as_deref());
+        let expected = format!("after 2s: job 7 neither waits nor runs, and how it ended cannot be read now: {why}");
+        assert_eq!((failure.message, failure.hint, failure.exit), (expected, None, Exit::TIMED_OUT));
+        let failure = timed_out(span, None);
+        assert_eq!(failure.hint.as_deref(), Some("they go on; 'rms queue' shows them"));
+    }
 
     #[test]
     fn a_job_does_not_wait_for_itself() {

@@ -141,15 +141,27 @@ fn on_a_full_disk_questions_and_orders_to_end_go_on_and_new_work_does_not() {
     assert!(!driver.server_loop.looks_for_space(driver.now));
     let refused = driver.submit();
     let cancelled = driver.call(Role::User, Call::Cancel { select: Select::Ids(vec![job]) });
+    let status = driver.call(Role::User, Call::Query(Query::Status));
     let sent = driver.turn();
     assert!(matches!(answer_to(&sent, refused), Some(Err(Denial::Failing(_)))), "{sent:?}");
     assert!(matches!(answer_to(&sent, cancelled), Some(Ok(_))), "{sent:?}");
+    assert_eq!(shortage_in(&sent, status).as_deref(), Some("no space"));
 
     driver.now = driver.server_loop.next_turn().expect("it looks again");
     driver.turn();
     assert!(driver.server_loop.looks_for_space(driver.now));
     driver.server_loop.found_space(driver.now, None);
     driver.submitted();
+    let status = driver.call(Role::User, Call::Query(Query::Status));
+    assert_eq!(shortage_in(&driver.turn(), status), None);
+}
+
+/// Returns why no job starts, as the answer about the status says it.
+fn shortage_in(sent: &[Outbound], asked: Ticket) -> Option<String> {
+    match answer_to(sent, asked) {
+        Some(Ok(Answer::Status(status))) => status.shortage.clone(),
+        other => panic!("no status: {other:?}"),
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) struct OwnRow {
     pub(super) forget: fn(&mut Settings, &str),
 }
 
-/// The value that restores the general setting for a cluster or user.
+/// The value that restores the general setting for a cluster or user, and the built-in one for all.
 pub const AS_OTHERS: &str = "default";
 
 impl<T> Own<T> {

@@ -604,6 +604,7 @@ fn first_answers() -> Vec<Answer> {
             ghost_node_time: Span::from_secs(60),
             launchers: LauncherStatus::default(),
             queue_depth: None,
+            shortage: None,
         }),
         Answer::Negotiated(negotiating::outcomes().swap_remove(0)),
         Answer::Negotiated(negotiating::outcomes().swap_remove(1)),

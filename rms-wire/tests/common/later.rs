@@ -356,6 +356,8 @@ pub fn answers() -> Vec<Answer> {
     answers.push(Answer::WouldStart { request, at: None, reason: None, sizes, now: None });
     let (request, now) = (domain::record(0).request, Some(Time::from_secs(7)));
     answers.push(Answer::WouldStart { request, at: now, reason: None, sizes: Vec::new(), now });
+    let shortage = Some("no space is left for the journal".to_owned());
+    answers.push(Answer::Status(Status { shortage, ..Status::default() }));
     answers
 }
 

@@ -15,7 +15,14 @@ fn a_silent_or_absent_launcher_of_a_started_job_is_named() {
         let detail = detail(JobLine { reason: Some(reason), ..started() });
         let found = Found { now: NOW, live: vec![detail.clone()], ended: Vec::new() };
         let (clusters, allowed) = (clusters(), Allowed::default());
-        let answer = explain::ExplainAnswer { found, clusters, negotiations: Vec::new(), allowed, away: Vec::new() };
+        let answer = explain::ExplainAnswer {
+            found,
+            clusters,
+            negotiations: Vec::new(),
+            allowed,
+            away: Vec::new(),
+            shortage: None,
+        };
         let text = answer.text().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.starts_with(explained), "{text}");
         assert_eq!(answer.json()["jobs"][0]["reason"]["kind"], kind);

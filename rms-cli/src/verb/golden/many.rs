@@ -8,12 +8,24 @@ fn a_job_without_a_profile_that_has_given_resources_back_is_shown_without_stages
     let stages = malleable().stages.map(|stages| Stages { number: 0, n_stages: 0, ..stages });
     let line = JobLine { stages, ..started() };
     let queue = Queue { now: NOW, planned: NOW, jobs: vec![line.clone()] };
-    let queue = queue::QueueAnswer { queue, clusters: clusters(), negotiations: Vec::new(), is_filtered: false };
+    let queue = queue::QueueAnswer {
+        queue,
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        is_filtered: false,
+        shortage: None,
+    };
     let found = || Found { now: NOW, live: vec![detail(line.clone())], ended: Vec::new() };
     let (warnings, negotiations, allowed) = (BTreeMap::new(), Vec::new(), Allowed::default());
     let shown = show::ShowAnswer { found: found(), clusters: clusters(), warnings, with_script: false, is_one: true };
-    let explained =
-        explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed, away: Vec::new() };
+    let explained = explain::ExplainAnswer {
+        found: found(),
+        clusters: clusters(),
+        negotiations,
+        allowed,
+        away: Vec::new(),
+        shortage: None,
+    };
     for text in [queue.text(), shown.text(), explained.text()] {
         assert!(!text.contains("stage"), "{text}");
     }
@@ -109,7 +121,13 @@ fn jobs_on_many_nodes() {
     let queue = Queue { now: NOW, planned: NOW, jobs: jobs() };
     check(
         "queue",
-        &queue::QueueAnswer { queue, clusters: clusters(), negotiations: many_negotiations(), is_filtered: false },
+        &queue::QueueAnswer {
+            queue,
+            clusters: clusters(),
+            negotiations: many_negotiations(),
+            is_filtered: false,
+            shortage: None,
+        },
         6,
     );
 
@@ -132,7 +150,14 @@ fn jobs_on_many_nodes() {
     let (negotiations, allowed) = (many_negotiations(), Allowed::default());
     check(
         "explain",
-        &explain::ExplainAnswer { found: found(), clusters: clusters(), negotiations, allowed, away: Vec::new() },
+        &explain::ExplainAnswer {
+            found: found(),
+            clusters: clusters(),
+            negotiations,
+            allowed,
+            away: Vec::new(),
+            shortage: None,
+        },
         30,
     );
     on_eighty_columns(&history::HistoryAnswer { records: vec![ended.clone()], clusters: clusters() }, 2);

@@ -1,6 +1,7 @@
 //! What is said of jobs whose run is over or was not their first.
 
 use super::*;
+use crate::{stamp, starts};
 
 fn found(live: Vec<JobLine>, ended: Vec<JobRecord>) -> Found {
     Found { now: NOW, live: live.into_iter().map(detail).collect(), ended }
@@ -8,7 +9,8 @@ fn found(live: Vec<JobLine>, ended: Vec<JobRecord>) -> Found {
 
 fn explained(found: Found) -> String {
     let (clusters, allowed) = (clusters(), Allowed::default());
-    let answer = explain::ExplainAnswer { found, clusters, negotiations: Vec::new(), allowed, away: Vec::new() };
+    let answer =
+        explain::ExplainAnswer { found, clusters, negotiations: Vec::new(), allowed, away: Vec::new(), shortage: None };
     answer.text().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -71,4 +73,40 @@ fn the_input_of_a_job_is_shown() {
     Arc::make_mut(&mut detail.spec).execution.stdio.input = Some("input.dat".to_owned());
     let text = shown(Found { now: NOW, live: vec![detail], ended: Vec::new() });
     assert!(text.contains("input.dat"), "{text}");
+}
+
+#[test]
+fn no_job_is_about_to_start_while_the_disk_of_the_server_is_full() {
+    let shortage = Some("no space is left for the journal /j: no new work is accepted until some is freed".to_owned());
+    let reason = Some(Reason::NotPlanned { next_pass: NOW });
+    let ready = JobLine { reason, estimate: Some(NOW), state: JobState::Waiting, ..first_run(held()) };
+    let lines = vec![ready, first_run(held())];
+    let queue = queue::QueueAnswer {
+        queue: Queue { now: NOW, planned: NOW, jobs: lines.clone() },
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        is_filtered: false,
+        shortage: shortage.clone(),
+    };
+    check_form("queue_shortage", &queue, Form::Text);
+    let explained = explain::ExplainAnswer {
+        found: found(lines, Vec::new()),
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        allowed: Allowed::default(),
+        away: Vec::new(),
+        shortage,
+    };
+    check_form("explain_shortage", &explained, Form::Text);
+}
+
+#[test]
+fn a_job_with_a_begin_starts_then_at_the_earliest() {
+    let reason = Some(Reason::NotBefore { at: NOW + Span::from_mins(5) });
+    let late = JobLine { reason, estimate: None, state: JobState::Waiting, ..first_run(held()) };
+    let column = |line: &JobLine| starts::column(line, |time| stamp::short(time, NOW));
+    assert_eq!(column(&late), ">=12:35:00");
+    assert_eq!(column(&JobLine { estimate: Some(NOW), ..late.clone() }), "~12:30:00");
+    let text = explained(found(vec![late], Vec::new()));
+    assert!(text.ends_with(" at 12:35:00 UTC at the earliest."), "{text}");
 }

@@ -118,7 +118,10 @@ fn a_licence_of_which_a_cluster_has_too_few() {
     let found = Found { now: NOW, live: vec![detail(waiting)], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
     let away = Vec::new();
-    check("explain_licence", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away });
+    check(
+        "explain_licence",
+        &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away, shortage: None },
+    );
 }
 
 #[test]
@@ -139,7 +142,10 @@ fn a_job_one_of_whose_nodes_is_away() {
     let away = vec![node(&running.nodes[0]), node("another")];
     let found = Found { now: NOW, live: vec![detail(running), detail(first_run(held()))], ended: Vec::new() };
     let (negotiations, allowed) = (Vec::new(), Allowed::default());
-    check("explain_away", &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away });
+    check(
+        "explain_away",
+        &explain::ExplainAnswer { found, clusters: clusters(), negotiations, allowed, away, shortage: None },
+    );
 }
 
 /// What a job asked for stays beside it.
