@@ -37,8 +37,8 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Returns an address without the pair of brackets around it, if there is one.
-fn without_brackets(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
+fn without_brackets(address: &str) -> &str {
+    address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address)
 }
 
 fn with_port(host: &str, port: u16) -> String {

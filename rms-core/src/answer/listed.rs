@@ -70,7 +70,7 @@ impl Answers<'_> {
         Box::new(holding.chain(queued).chain(rest.map(|(job, entry)| (*job, entry, None))))
     }
 
-    /// Returns the lines of the nodes that a filter selects, in the natural order of their names where it asks for none.
+    /// Returns the lines of the nodes that a filter selects, in the natural order of names where it asks for none.
     ///
     /// # Errors
     /// A node or a cluster that does not exist.
