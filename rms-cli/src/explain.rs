@@ -23,31 +23,31 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
     match reason {
         Reason::Held { by } => format!("it is held by {by}; 'rms release' lets it start"),
         Reason::NotBefore { at } => {
-            format!("it asked not to start before {} ({})", stamp::iso_secs(*at), ahead(*at, now))
+            format!("it asked not to start before {} ({})", stamp::iso_secs(*at), stamp::ahead(*at, now))
         }
         Reason::NotPlanned { next_pass } => {
             format!(
                 "nothing stands in its way but the time between two scheduling passes (resched_timer); the next one is \
                  due {}",
-                ahead(*next_pass, now)
+                stamp::ahead(*next_pass, now)
             )
         }
         Reason::NoRequest { until } => {
-            let until = until.map_or(String::new(), |until| format!("; it is expected {}", ahead(until, now)));
+            let until = until.map_or(String::new(), |until| format!("; it is expected {}", stamp::ahead(until, now)));
             format!("its launcher has not requested nodes yet{until}")
         }
         Reason::AgentsExpected { cluster, n_nodes: 1, until } => format!(
             "its nodes are free, but the agent of 1 node of cluster {cluster} has not come back since the server was \
              restarted; the server waits for it until {}, then others are used",
-            ahead(*until, now)
+            stamp::ahead(*until, now)
         ),
         Reason::AgentsExpected { cluster, n_nodes, until } => format!(
             "its nodes are free, but the agents of {n_nodes} nodes of cluster {cluster} have not come back since the server \
              was restarted; the server waits for them until {}, then others are used",
-            ahead(*until, now)
+            stamp::ahead(*until, now)
         ),
         Reason::LauncherAway { since, until } => {
-            let until = until.map_or(String::new(), |until| format!("; it ends as lost {}", ahead(until, now)));
+            let until = until.map_or(String::new(), |until| format!("; it ends as lost {}", stamp::ahead(until, now)));
             format!(
                 "its launcher, which has to be told of the start, has not been connected since {}; \
                  it keeps its place in the queue{until}",
@@ -150,13 +150,16 @@ pub fn awaited(reason: &Reason, now: Time) -> String {
     match reason {
         Reason::NoRequest { until } => {
             let until = until.map_or(String::new(), |until| {
-                format!("; if it does not, the job is ended {} (start_timeout)", ahead(until, now))
+                format!("; if it does not, the job is ended {} (start_timeout)", stamp::ahead(until, now))
             });
             format!("its launcher was told of the start and has neither launched nor accepted anything yet{until}")
         }
         Reason::LauncherAway { since, until } => {
             let until = until.map_or(String::new(), |until| {
-                format!("; if it does not come back, the job ends as lost {} (launcher_grace)", ahead(until, now))
+                format!(
+                    "; if it does not come back, the job ends as lost {} (launcher_grace)",
+                    stamp::ahead(until, now)
+                )
             });
             format!("its launcher has not been connected since {}{until}", stamp::clock(*since, now))
         }
@@ -263,10 +266,6 @@ fn no_lender(lenders: &Lenders, wanted: u32) -> String {
 
 fn nodes(count: u32) -> String {
     if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
-}
-
-pub(crate) fn ahead(at: Time, now: Time) -> String {
-    if at <= now { "at once".to_owned() } else { format!("in {}", stamp::brief(at.since(now))) }
 }
 
 /// Returns which jobs have the nodes, or this part of them if nodes are shared, and for how long; of many, the first few.
@@ -389,7 +388,7 @@ pub fn detail(
                 Some(at) if at <= now => {
                     format!(" Its wall time is over since {}: it is being ended.", stamp::clock(at, now))
                 }
-                Some(at) => format!(" Its wall time ends at {} ({}).", stamp::clock(at, now), ahead(at, now)),
+                Some(at) => format!(" Its wall time ends at {} ({}).", stamp::clock(at, now), stamp::ahead(at, now)),
                 None => String::new(),
             };
             let changes = match &line.malleable {

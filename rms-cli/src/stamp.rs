@@ -158,6 +158,11 @@ pub fn ahead_of_utc_secs(time: Time) -> i64 {
     civil_time(zone(), time).map_or(0, |at| i64::from(at.offset().seconds()))
 }
 
+/// Returns `in 5m`, for example, or `at once` for a time that has come.
+pub fn ahead(at: Time, now: Time) -> String {
+    if at <= now { "at once".to_owned() } else { format!("in {}", brief(at.since(now))) }
+}
+
 /// Returns a span for tables: two units at most, `-` if nothing was measured.
 pub fn brief(span: Span) -> String {
     let millis = span.as_millis().max(0);

@@ -3,7 +3,6 @@
 use rms_api::answer::{JobLine, Reason};
 use rms_model::Time;
 
-use crate::explain::ahead;
 use crate::names::ClusterNames;
 use crate::stamp;
 use crate::table::plain;
@@ -45,7 +44,7 @@ fn estimate(line: &JobLine, clusters: &ClusterNames, now: Time) -> String {
         (Some(at), _) if at <= now => format!("It is about to start on {size}."),
         (Some(at), _) => {
             let at_text = stamp::clock(at, now);
-            format!("By the present plan it starts on {size} at {at_text} ({}).", ahead(at, now))
+            format!("By the present plan it starts on {size} at {at_text} ({}).", stamp::ahead(at, now))
         }
         (None, Some(at)) => format!("It starts on {size} at {} at the earliest.", stamp::clock(at, now)),
         (None, None) => "There is no start estimate yet.".to_owned(),
