@@ -5,6 +5,8 @@ use std::ops::Range;
 
 /// The most characters of a line or of a word that are shown: a file by mistake may have lines of megabytes.
 const MAX_SHOWN: usize = 80;
+/// How many more a word may have that is a value which was cut, with what stands beside it.
+const N_BESIDE: usize = 8;
 /// How many characters before a span are shown where the line is cut.
 const N_BEFORE: usize = 20;
 
@@ -45,7 +47,10 @@ fn cut(line: &str, at: usize, width: usize) -> (String, usize, usize) {
 fn shortened(message: &str, value: &str) -> String {
     let value = value.trim_matches(['"', '\'']);
     let message = if value.len() > MAX_SHOWN { message.replace(value, &prefix(value)) } else { message.to_owned() };
-    message.split(' ').map(prefix).collect::<Vec<_>>().join(" ")
+    // A value that was cut stands in quotes, and with a comma.
+    let is_long = |word: &str| word.chars().count() > MAX_SHOWN + N_BESIDE;
+    let short = |word: &str| if is_long(word) { prefix(word) } else { word.to_owned() };
+    message.split(' ').map(short).collect::<Vec<_>>().join(" ")
 }
 
 fn prefix(text: &str) -> String {
@@ -59,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_and_values_are_cut() {
+    fn lines_and_values_that_are_long_are_cut() {
         let text = format!("a = 1\nspeed = \"{}\" # why\n", "x ".repeat(50_000));
         let start = text.find('"').expect("a quote");
         let end = text.rfind('"').expect("a quote") + 1;
