@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use rms_model::job::Constraint;
-use rms_model::{ClusterId, Devices, Inventory, JobSpec, Mebibytes, Request, Slice, Span};
+use rms_model::{ClusterId, Inventory, JobSpec, Mebibytes, Request, Slice, Span};
 
 use crate::state::job::{Job, Started};
 
@@ -105,9 +105,12 @@ pub(crate) fn pieces_of(spec: &JobSpec, request: &Request, inventory: &Inventory
         return Vec::new();
     }
     let devices = spec.resources.devices_on_each(request.n_nodes());
+    let slice = Slice { cores, memory, devices };
     match takes_whole_nodes(spec) {
-        true => inventory.devices.choices(&devices).take(1).map(|_| Piece::whole(inventory)).collect(),
-        false => pieces(&Slice { cores, memory, devices }, inventory),
+        true => inventory.devices.choices(&slice.devices).take(1).map(|_| Piece::whole(inventory)).collect(),
+        // With all cores, too: guests on some of them may use the memory and the devices that it did not ask for.
+        false if spec.resources.share => slices(&slice, inventory).collect(),
+        false => pieces(&slice, inventory),
     }
 }
 
@@ -125,15 +128,18 @@ pub(crate) fn cores_on_a_node(spec: &JobSpec, request: &Request, inventory: &Inv
 
 /// Returns the pieces of a node of this kind that serve a slice; one of them is enough.
 pub(crate) fn pieces(slice: &Slice, inventory: &Inventory) -> Vec<Piece> {
-    let Slice { cores, memory, devices } = slice;
-    if *cores > inventory.cores || *memory > inventory.memory {
+    if slice.cores > inventory.cores || slice.memory > inventory.memory {
         return Vec::new();
     }
-    let piece = |devices: Devices| match takes_all_cores(*cores, &devices, inventory) {
-        true => Piece::whole(inventory),
-        false => Piece { slice: Slice { cores: *cores, memory: *memory, devices }, is_whole: false },
-    };
-    inventory.devices.choices(devices).map(piece).collect()
+    let or_whole =
+        |piece: Piece| if takes_all_cores(&piece.slice, inventory) { Piece::whole(inventory) } else { piece };
+    slices(slice, inventory).map(or_whole).collect()
+}
+
+/// Returns the slice with each choice of the devices of a node of this kind.
+fn slices<'a>(slice: &'a Slice, inventory: &'a Inventory) -> impl Iterator<Item = Piece> + 'a {
+    let piece = |devices| Piece { slice: Slice { devices, ..slice.clone() }, is_whole: false };
+    inventory.devices.choices(&slice.devices).map(piece)
 }
 
 /// Returns the slice with what the constraint requires of each node, and the constraint on nodes that can give it.
@@ -149,8 +155,8 @@ pub(crate) fn merge_slice(constraint: &Constraint, slice: &Slice) -> (Constraint
 }
 
 /// Returns whether a job takes all cores: it leaves nothing that others could use, so it gets the whole node.
-fn takes_all_cores(cores: u32, devices: &Devices, inventory: &Inventory) -> bool {
-    cores == inventory.cores && devices.is_empty()
+fn takes_all_cores(slice: &Slice, inventory: &Inventory) -> bool {
+    slice.cores == inventory.cores && slice.devices.is_empty()
 }
 
 /// Returns the number of logical CPUs for the tasks of the node with the most tasks.

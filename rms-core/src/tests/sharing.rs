@@ -5,7 +5,7 @@ use rms_api::call::{Nodes, Query, Select, Shape};
 use rms_api::desired::{JobReport, JobStatus};
 use rms_api::{Answer, Call};
 use rms_model::job::Constraint;
-use rms_model::{Granted, Inventory, JobId, Mebibytes, NodeAdmin, Outcome, Packing, Span};
+use rms_model::{Granted, Inventory, JobId, Mebibytes, NodeAdmin, NodeId, Outcome, Packing, Span};
 
 use super::World;
 use crate::plan::{Placed, Scope, plan};
@@ -41,6 +41,7 @@ struct Ask {
     gpus: u32,
     wall_millis: i64,
     exclusive: bool,
+    share: bool,
     packing: Packing,
 }
 
@@ -54,6 +55,7 @@ impl World {
             submission.constraint.memory = Mebibytes(ask.memory);
             submission.resources.devices = [("gpu".to_owned(), ask.gpus)].into_iter().collect();
             submission.resources.exclusive = ask.exclusive;
+            submission.resources.share = ask.share;
             submission.resources.packing = ask.packing;
         })
     }
@@ -79,8 +81,16 @@ impl World {
     }
 }
 
-const PLAIN: Ask =
-    Ask { nodes: 1, cores: 1, memory: 0, gpus: 0, wall_millis: 100_000, exclusive: false, packing: Packing::Pack };
+const PLAIN: Ask = Ask {
+    nodes: 1,
+    cores: 1,
+    memory: 0,
+    gpus: 0,
+    wall_millis: 100_000,
+    exclusive: false,
+    share: false,
+    packing: Packing::Pack,
+};
 
 #[test]
 fn jobs_share_a_node_each_with_cores_of_its_own() {
@@ -270,6 +280,7 @@ fn drawn(dice: &mut Dice) -> Ask {
         gpus: dice.number(0, 5).saturating_sub(3),
         wall_millis: dice.number(1000, 200_000).into(),
         exclusive: dice.chance(5),
+        share: false,
         packing: if dice.number(0, 1) == 0 { Packing::Pack } else { Packing::Spread },
     }
 }
@@ -394,8 +405,7 @@ fn nobody_wakes_each_instant_for_nodes_whose_agents_are_expected() {
     world.set("policy", "conservative");
     world.set("restart_grace", "10s");
     world.restart(0);
-    let ask =
-        Ask { nodes: 1, cores: 2, memory: 0, gpus: 0, wall_millis: 60_000, exclusive: false, packing: Packing::Pack };
+    let ask = Ask { cores: 2, wall_millis: 60_000, ..PLAIN };
     let job = world.asks(ask);
     for _ in 0..3 {
         world.event(Event::Tick);
@@ -488,6 +498,25 @@ fn the_record_of_a_job_has_what_it_was_granted() {
     let of_whole = Granted { cores: 16, whole_nodes: 2, memory, core_time: 160_000, ..Granted::default() };
     assert_eq!(granted(whole), Some(of_whole));
     assert_eq!(granted(waits), None);
+}
+
+/// An owner of all cores keeps no more than it asked for.
+#[test]
+fn a_guest_gets_the_memory_and_the_devices_that_the_owner_of_all_cores_did_not_ask_for() {
+    let mut world = shared(&[(8, 2)]);
+    world.set("policy", "slowdown");
+    let owner = world.asks(Ask { cores: 8, memory: 3000, wall_millis: 3_600_000, share: true, ..PLAIN });
+    let ask = Ask { cores: 2, memory: 5000, gpus: 1, share: true, ..PLAIN };
+    let too_large = world.asks(Ask { memory: 5001, ..ask });
+    let guest = world.asks(ask);
+    assert!(world.waits(too_large));
+    assert_eq!(world.lender_of(guest), [owner]);
+    let ended = world.now + Span::from_secs(10);
+    let state = world.rms.state();
+    let grant = &state.jobs()[&guest].grants()[&NodeId(1)];
+    assert_eq!((grant.memory, grant.devices["gpu:a100"].to_string()), (Mebibytes(5000), "0".to_owned()));
+    let granted = state.granted(&state.jobs()[&owner], ended).expect("it runs");
+    assert_eq!((granted.cores, granted.memory, granted.whole_nodes), (8, Mebibytes(3000), 0));
 }
 
 /// Nodes of which a job has some cores are not full.
