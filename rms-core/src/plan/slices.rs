@@ -259,12 +259,15 @@ impl Slices<'_> {
         let parts = self.shared.with_free(1).take_while(|(n_free, _)| *n_free < self.kind.cores);
         let parts = parts.flat_map(|(_, nodes)| nodes).filter(|idx| !self.taken.contains_key(idx));
         let parts = parts.chain(self.taken.keys().copied()).filter(|idx| self.free(*idx).cores > 0);
-        let left: BTreeMap<usize, Size> =
-            parts.filter(|idx| clears_by(*idx)).map(|idx| (idx, Size::default())).collect();
-        if n_later > n_wanted && !left.is_empty() {
-            // Not all nodes that will be clear are needed, so their order matters.
-            return self.reserve_parts(first);
+        let mut parts: Vec<usize> = parts.filter(|idx| clears_by(*idx)).collect();
+        if n_later > n_wanted {
+            // Not all nodes that will be clear are needed: the others of them keep nothing from other jobs.
+            if n_later - (parts.len() as i64) < n_wanted {
+                return self.reserve_parts(first);
+            }
+            parts.clear();
         }
+        let left = parts.into_iter().map(|idx| (idx, Size::default())).collect();
         let n_whole = (n_wanted - n_later).max(0) as u32;
         Some(Shadow { at, left, clear: self.clear.first(n_whole as usize), n_whole })
     }
