@@ -400,8 +400,11 @@ fn busy_window(
         // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
-        // Among nodes with a feature the sums over all nodes say nothing: the step of the pass does.
-        let mut taken = whole.or_else(|| blocked.map(|blocked| BusyWindow::step(blocked, plan.now)))?;
+        // Among nodes with a feature the sums over all nodes say nothing: the step of the pass does. It has none for a job
+        // that was not placed before a certain time, as those behind the first one under EASY.
+        let is_known = blocked.is_some() || (is_shared && at > plan.now);
+        let step = || busy_step(state, plan.now, at, request, blocked).filter(|_| is_known);
+        let mut taken = whole.or_else(step)?;
         let (from, until) = (taken.from, taken.until);
         taken.by = holds.into_iter().filter(|hold| hold.from < until && from < hold.until).collect();
         taken.by.sort_by_key(|hold| (hold.from.max(from), std::cmp::Reverse(hold.nodes), hold.job));

@@ -48,6 +48,9 @@ pub struct Sharing {
     /// Core-time lent and borrowed until `since`.
     #[serde(default)]
     pub loans: CpuLoans,
+    /// The same until former changes, for a job whose end was before the last one, as its agent says late.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_loans: Vec<(Time, CpuLoans)>,
     /// Its request has changed since it last lent or borrowed: its limit shows what is left of its work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_resized: bool,
@@ -63,10 +66,43 @@ pub struct Loan {
     pub since: Option<Time>,
 }
 
+/// The most former changes that are remembered; between older ones, loans are taken to be even.
+const MAX_PAST_LOANS: usize = 32;
+
 impl Sharing {
     /// Returns whether it is a guest, or has guests.
     pub fn is_active(&self) -> bool {
         !self.lent.is_empty() || !self.mates.is_empty()
+    }
+
+    /// Returns it with what it has lent and borrowed until `at`.
+    fn settled(&self, at: Time, loans: CpuLoans) -> Sharing {
+        let mut settled = Sharing { since: at, loans, ..self.clone() };
+        if at > self.since {
+            settled.past_loans.push((self.since, self.loans));
+            let n_more = settled.past_loans.len().saturating_sub(MAX_PAST_LOANS);
+            settled.past_loans.drain(..n_more);
+        }
+        settled
+    }
+
+    /// Returns the core-time lent and borrowed from the start of the job until an instant before the last change. From
+    /// one change to the next, the numbers of cores were the same.
+    fn past_loans_at(&self, started: Time, at: Time) -> CpuLoans {
+        let (mut before, mut loans) = (started, CpuLoans::default());
+        for (until, next) in self.past_loans.iter().copied().chain([(self.since, self.loans)]) {
+            if at < until {
+                let (part, all) =
+                    (u128::from(millis(at.since(before))), u128::from(millis(until.since(before)).max(1)));
+                let between = |from: u64, to: u64| {
+                    from + u64::try_from(u128::from(to.saturating_sub(from)) * part / all).unwrap_or(u64::MAX - from)
+                };
+                let lent = between(loans.lent, next.lent);
+                return CpuLoans { lent, borrowed: between(loans.borrowed, next.borrowed) };
+            }
+            (before, loans) = (until, next);
+        }
+        loans
     }
 
     /// Returns the guests of this job.
@@ -306,17 +342,21 @@ impl State {
                 awaited: BTreeSet::new(),
                 is_stubborn: false,
                 loans: CpuLoans::default(),
+                past_loans: Vec::new(),
                 is_resized: false,
             });
         };
-        let loans = self.loans_at(started, now)?;
-        Some(Sharing { requested, done, since: now, loans, is_resized: false, ..sharing.clone() })
+        let settled = sharing.settled(now, self.loans_at(started, now)?);
+        Some(Sharing { requested, done, is_resized: false, ..settled })
     }
 
     /// Returns the core-time that a job will have lent and borrowed by `at`; `None` if it never did. Cores that the
     /// processes of their owner have not left yet do not count.
     pub(crate) fn loans_at(&self, started: &Started, at: Time) -> Option<CpuLoans> {
         let sharing = started.sharing.as_deref()?;
+        if at < sharing.since {
+            return Some(sharing.past_loans_at(started.at, at));
+        }
         let took = millis(at.since(sharing.since));
         let has_left = |owner: &Sharing, node: &NodeId| !owner.awaited.contains(node);
         let lent = sharing.lent.iter().filter(|(node, _)| has_left(sharing, node));
@@ -363,10 +403,8 @@ impl State {
         let resized = Sharing {
             requested: ran + whole_seconds(left, asked_before),
             done: asked(cores.iter().copied()).saturating_mul(millis(ran)),
-            since: at,
             rate: self.settings.sharing.runtime_model.rate(cores.into_iter()),
-            loans: self.loans_at(started, at).unwrap_or_default(),
-            ..sharing.clone()
+            ..sharing.settled(at, self.loans_at(started, at).unwrap_or_default())
         };
         self.started_mut(job)?.sharing = Some(Box::new(resized));
         Ok(())

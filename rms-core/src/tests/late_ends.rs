@@ -1,8 +1,9 @@
 //! When and how jobs have ended whose nodes were away at their end.
 
 use rms_api::answer::JobState;
+use rms_api::call::{Nodes, Shape};
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{ExpandLimit, JobId, JobRecord, Outcome, Span, Time, Usage};
+use rms_model::{ExpandLimit, JobId, JobRecord, Outcome, Span, Time, Usage, Work};
 
 use super::World;
 use super::fixture::outcome;
@@ -46,6 +47,35 @@ fn a_job_that_has_lent_ended_when_its_node_says_if_it_says_so_late() {
     assert_eq!(ended(50), 50);
     assert_eq!(ended(5), 20, "it had its cores back then");
     assert_eq!(ended(95), 80, "nothing ends later than it is told of");
+}
+
+/// The script of a guest ends while the agent of its other node is away, before the owner has left the cores there.
+#[test]
+fn nobody_is_charged_for_loans_after_an_end_that_is_known_late() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending_on(allocation, 2, 4);
+        let begun = world.now;
+        let owner = world.asks_to_share(2, 60, true);
+        ["n1", "n2"].iter().for_each(|name| _ = world.runs(name, owner, true));
+        world.now += Span::from_secs(10);
+        let guest = world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(2), wall: Some(Span::from_mins(10)) }];
+            submission.resources.share = true;
+            submission.execution.work = Work::Script { script: "true".to_owned(), args: Vec::new() };
+        });
+        world.runs("n1", owner, true);
+        world.runs("n1", guest, true);
+        world.event(Event::AgentGone { name: "n2".to_owned() });
+        world.now += Span::from_secs(4);
+        assert!(world.ended_on("n1", guest, begun + Span::from_secs(14), DONE).is_none(), "{allocation}");
+        world.now += Span::from_secs(10);
+        world.runs("n2", owner, true);
+        world.now += Span::from_secs(10);
+        let record = world.ended_on("n2", guest, Time::EPOCH, DONE).expect("it is done");
+        let loans = record.loans.expect("it was a guest");
+        assert_eq!((secs(record.ended.since(begun)), loans.borrowed), (14, 8000), "{allocation}");
+        assert_eq!(record.granted.map(|granted| granted.core_time), Some(8000), "{allocation}");
+    }
 }
 
 /// Both nodes of a job with stages are away when its time is over. Returns its outcome, and when it ended.

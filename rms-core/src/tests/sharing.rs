@@ -197,6 +197,22 @@ fn who_waits_behind_others_is_told_how_many_nodes_have_room_now() {
     }
 }
 
+/// Under EASY, jobs behind the first waiting one are not placed before the time at which they had room without it.
+#[test]
+fn who_waits_behind_the_first_under_easy_is_told_what_is_short() {
+    let mut world = shared(&[(8, 0); 3]);
+    world.set("policy", "easy");
+    let runs = world.asks(Ask { nodes: 3, cores: 7, ..PLAIN });
+    let waits = [6, 2].map(|cores| world.asks(Ask { cores, wall_millis: 60_000, ..PLAIN }));
+    for waits in waits {
+        let query = Query::Explain(Select::Ids(vec![waits]));
+        let Answer::Detail { jobs, .. } = world.ask(Call::Query(query)) else { panic!("no details") };
+        let reason = &jobs[0].line.reason;
+        let Some(Reason::Blocked { by, short: Some(short), .. }) = reason else { panic!("{reason:?}") };
+        assert_eq!((by[0].job, short.with_cores), (runs, 0));
+    }
+}
+
 /// One has all cores, one the memory that another job needs, and one the GPUs.
 #[test]
 fn who_is_in_the_way_on_shared_nodes_is_named_by_what_is_short() {

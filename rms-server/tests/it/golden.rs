@@ -126,6 +126,7 @@ fn sharing(since: Time) -> Sharing {
         is_stubborn: false,
         is_resized: false,
         loans: CpuLoans { lent: 1000, borrowed: 500 },
+        past_loans: Vec::new(),
     }
 }
 
