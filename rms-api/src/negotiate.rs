@@ -317,12 +317,13 @@ pub struct NegotiationLine {
     pub held: Vec<String>,
 }
 
-/// An admin's order about a negotiation.
+/// An order about a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Ends it without a result, if nothing is agreed yet.
     Withdraw,
-    /// For a shrink that was agreed or is being negotiated: takes the nodes now, whatever the application answers.
+    /// Admins only: for a shrink that was agreed or is being negotiated: takes the nodes now, whatever the application
+    /// answers.
     Force,
 }
 

@@ -1,4 +1,4 @@
-//! The signals that `rms run` forwards or asks about.
+//! The signals that `rms run` forwards or asks about, and on which `rms negotiate` withdraws its request.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -10,6 +10,16 @@ pub enum Interrupt {
     CtrlC,
     /// To be forwarded to the job's tasks.
     Signal(i32),
+}
+
+impl Interrupt {
+    /// Returns the number of the signal.
+    pub fn number(self) -> i32 {
+        match self {
+            Interrupt::CtrlC => SignalKind::interrupt().as_raw_value(),
+            Interrupt::Signal(number) => number,
+        }
+    }
 }
 
 /// Receives the signals from the moment it is created.

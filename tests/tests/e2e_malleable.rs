@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rms_tests::harness::{Deployment, wait_until};
 use serde_json::Value;
 
@@ -32,6 +35,11 @@ fn wait_for_nodes(deployment: &Deployment, job: u64, wanted: usize) {
     wait_until(&format!("job {job} to have {wanted} nodes"), SOON, || {
         (n_nodes(deployment, job) == wanted).then_some(())
     });
+}
+
+fn negotiations_open(deployment: &Deployment, job: u64) -> usize {
+    let line = deployment.queued(job).unwrap_or_else(|| panic!("job {job} is in the queue"));
+    line["negotiating"].as_array().map_or(0, Vec::len)
 }
 
 fn negotiations(deployment: &Deployment, job: u64) -> Vec<Value> {
@@ -300,6 +308,40 @@ fn long_who_can_go_on_without_a_lost_node_is_told_of_it_and_does() {
     deployment.wait_for_end(speaks);
     deployment.restart_agent("a2");
     deployment.restart_agent("a4");
+}
+
+/// Of one from outside, and of one from within the job: it does not get nodes that nobody waits for any more.
+#[test]
+fn a_request_is_withdrawn_by_a_signal() {
+    let deployment = of_nodes(2);
+    let (log, rms) = (deployment.path().join("log"), deployment.rms_program());
+    let asks = format!("timeout --preserve-status 3 {} negotiate --grow 1 --wait 5m", rms.display());
+    let within = format!("{asks}; echo $? > {}; sleep 600", log.display());
+    let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", &within]);
+    let rigid = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
+    deployment.wait_for_state(rigid, "started");
+    let open = |is_open: bool| {
+        let is_so = || (negotiations_open(&deployment, asker) == usize::from(is_open)).then_some(());
+        wait_until("the request", SOON, is_so);
+        let shown = deployment.rms(&["show", &asker.to_string()]).ok().stdout;
+        assert_eq!(shown.contains("negotiates"), is_open, "{shown}");
+    };
+    wait_for_line(&deployment, "143");
+    open(false);
+    let ask = deployment
+        .command(&["negotiate", &asker.to_string(), "--grow", "1", "--wait", "5m"])
+        .stderr(Stdio::piped())
+        .spawn();
+    let ask = ask.expect("it starts");
+    open(true);
+    kill(Pid::from_raw(ask.id() as i32), Signal::SIGTERM).expect("it is ours");
+    let ask = ask.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&ask.stderr);
+    assert_eq!((ask.status.code(), told.contains("withdrawn")), (Some(143), true), "{told}");
+    open(false);
+    deployment.rms(&["cancel", &rigid.to_string()]).ok();
+    deployment.wait_for_end(rigid);
+    assert_eq!(n_nodes(&deployment, asker), 1);
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Call {
                     Order::Force => "negotiation-force",
                 };
                 let subject = Text::Negotiation(*job, *negotiation);
-                of(One(*job), Never, Admins, recorded(action, subject, Text::Nothing))
+                of(One(*job), AboutItself, Admins, recorded(action, subject, Text::Nothing))
             }
             // These write their own entries, with the old value; calls that change nothing are not recorded.
             Call::Set { .. } | Call::SetLink { .. } => admin(Unrecorded),

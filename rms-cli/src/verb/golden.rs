@@ -149,7 +149,17 @@ fn one_job_and_what_became_of_another() {
     });
     let warnings = BTreeMap::from([(farm.line.job, vec!["process 4242 may be many times slower".to_owned()])]);
     let found = Found { now: NOW, live: vec![detail(blocked()), farm], ended: vec![record()] };
-    check("show", &show::ShowAnswer { found, clusters: clusters(), warnings, with_script: true, is_one: false });
+    check(
+        "show",
+        &show::ShowAnswer {
+            found,
+            clusters: clusters(),
+            negotiations: Vec::new(),
+            warnings,
+            with_script: true,
+            is_one: false,
+        },
+    );
 }
 
 #[test]

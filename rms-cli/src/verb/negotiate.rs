@@ -1,8 +1,10 @@
 //! `rms negotiate`: requests more or less of something for a running job, and waits for the outcome.
 
+use std::pin::pin;
+
 use launcher_sdk::{CallError, Client};
-use negotiation::{Direction, NegotiationId, Price};
-use rms_api::negotiate::{Ask, AskOutcome, Asked};
+use negotiation::{Direction, NegotiationId, Price, Side};
+use rms_api::negotiate::{Ask, AskOutcome, Asked, NegotiationLine, Order};
 use rms_model::{Devices, JobId, Sizes, Span, hostlist};
 use serde_json::{Value, json};
 
@@ -10,6 +12,7 @@ use crate::context::Context;
 use crate::count;
 use crate::failure::{Exit, Failure};
 use crate::inside;
+use crate::interrupt::Interrupts;
 use crate::look_up;
 use crate::memory::{Memory, MemoryError};
 use crate::names::ClusterNames;
@@ -30,8 +33,10 @@ Inside a job, it negotiates for that job, with the job's own credentials;
 elsewhere, name the job. It prints the nodes that were added or removed, once
 they can be used, or are free.
 
+Ctrl-C, TERM and HUP withdraw the request, unless it has been agreed to.
+
 Exit codes: 0 granted, 1 refused (the message says why; with --json error.kind
-is the reason)
+is the reason), 128 + signal withdrawn after a signal
 
 Examples:
   rms negotiate 7 --grow 4                 four more nodes, now or not at all
@@ -198,12 +203,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let (what, direction) = (ask.what.clone(), ask.direction);
     let client = context.client_inside(which.id()).await?;
     let job = look_up::one(&client, which).await?;
-    let outcome = client.negotiate(job, ask).await.map_err(|error| match error {
-        refused @ CallError::Refused(_) => Failure::from(refused),
-        // The request may continue without this process.
-        error => Failure::from(error).hint(format!("'rms negotiations {job}' shows whether it goes on")),
-    })?;
-    match outcome {
+    match outcome(&client, job, ask).await? {
         AskOutcome::Ready { negotiation, quantity, nodes, generation, n_rounds } => {
             let negotiation = negotiation.to_string();
             let granted = Granted { job, negotiation, quantity, what, direction, nodes, generation, n_rounds };
@@ -223,6 +223,47 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
             let failure = Failure::new(kind, format!("job {job}, negotiation {negotiation}: {reason}{free}{broken}"));
             Err(failure.hint(format!("'rms negotiations {job}' tells its rounds")))
         }
+    }
+}
+
+/// Returns the outcome of the request. A signal withdraws it, unless it has been agreed to.
+async fn outcome(client: &Client, job: JobId, ask: Ask) -> Result<AskOutcome, Failure> {
+    let mut interrupts = Interrupts::listen()?;
+    let direction = ask.direction;
+    let mut asked = pin!(client.negotiate(job, ask));
+    let failed = |error| match error {
+        refused @ CallError::Refused(_) => Failure::from(refused),
+        // The request may continue without this process.
+        error => Failure::from(error).hint(shows_whether_it_goes_on(job)),
+    };
+    let signal = tokio::select! {
+        outcome = &mut asked => return outcome.map_err(failed),
+        interrupt = interrupts.next() => interrupt.number(),
+    };
+    let exit = Exit(128 + signal as u8);
+    withdraw(client, job, direction).await.map_err(|failure| failure.hint(shows_whether_it_goes_on(job)).exit(exit))?;
+    match asked.await {
+        // It was agreed to just before.
+        Ok(ready @ AskOutcome::Ready { .. }) => Ok(ready),
+        Ok(AskOutcome::Failed { negotiation, .. }) => {
+            Err(Failure::new("interrupted", format!("job {job}, negotiation {negotiation}: withdrawn")).exit(exit))
+        }
+        Err(error) => Err(failed(error).exit(exit)),
+    }
+}
+
+fn shows_whether_it_goes_on(job: JobId) -> String {
+    format!("'rms negotiations {job}' shows whether it goes on")
+}
+
+/// Withdraws the request: the job has one in each direction at most.
+async fn withdraw(client: &Client, job: JobId, direction: Direction) -> Result<(), Failure> {
+    let (_, lines) = client.negotiations(Some(job)).await?;
+    let is_asked =
+        |line: &&NegotiationLine| line.record.id.initiator == Side::Application && line.record.direction == direction;
+    match lines.iter().filter(is_asked).find(|line| !line.phase.is_over()) {
+        Some(line) => Ok(client.order_negotiation(job, line.record.id, Order::Withdraw).await?),
+        None => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ use launcher_sdk::Client;
 use rms_api::answer::{CoresLine, JobDetail, JobState, LoanLine};
 use rms_api::call::Select;
 use rms_api::masks::MasksOf;
+use rms_api::negotiate::NegotiationLine;
 use rms_model::job::Constraint;
 use rms_model::{
     ClusterId, Devices, Grant, JobId, JobRecord, JobSpec, Labels, Mebibytes, Packing, ResourceRequest, Span, Time,
@@ -21,6 +22,7 @@ use crate::job_json;
 use crate::listing::JobFlags;
 use crate::look_up::{self, Found};
 use crate::names::ClusterNames;
+use crate::negotiations;
 use crate::output::Show;
 use crate::screen;
 use crate::select;
@@ -62,7 +64,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let clusters = context.cluster_names(&client).await?;
     let warnings = warnings(&client, &found).await;
-    context.output.show(&ShowAnswer { found, clusters, warnings, with_script: args.script, is_one })?;
+    // Only malleable jobs negotiate.
+    let may_negotiate = found.live.iter().any(|detail| detail.line.malleable.is_some());
+    let negotiations = if may_negotiate { client.negotiations(None).await?.1 } else { Vec::new() };
+    context.output.show(&ShowAnswer { found, clusters, negotiations, warnings, with_script: args.script, is_one })?;
     Ok(Exit::OK)
 }
 
@@ -87,6 +92,7 @@ const MOST_ASKED: usize = 4;
 pub(super) struct ShowAnswer {
     pub(super) found: Found,
     pub(super) clusters: ClusterNames,
+    pub(super) negotiations: Vec<NegotiationLine>,
     pub(super) warnings: BTreeMap<JobId, Vec<String>>,
     pub(super) with_script: bool,
     pub(super) is_one: bool,
@@ -171,6 +177,10 @@ impl ShowAnswer {
         };
         for (name, value) in changes {
             fields.add(name, value);
+        }
+        let open = negotiations::open_by_job(&self.negotiations).remove(&line.job).unwrap_or_default();
+        for text in sizes::brief(None, &open, now) {
+            fields.add("negotiates", text);
         }
         if !uses_nodes_only(spec) {
             fields.add("tasks", tasks(line.n_tasks, line.cpus_per_task));

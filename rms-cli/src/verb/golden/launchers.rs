@@ -6,7 +6,14 @@ use super::*;
 
 fn show(live: Vec<JobDetail>) -> show::ShowAnswer {
     let found = Found { now: NOW, live, ended: Vec::new() };
-    show::ShowAnswer { found, clusters: clusters(), warnings: BTreeMap::new(), with_script: false, is_one: true }
+    show::ShowAnswer {
+        found,
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        warnings: BTreeMap::new(),
+        with_script: false,
+        is_one: true,
+    }
 }
 
 #[test]

@@ -17,7 +17,14 @@ fn a_job_without_a_profile_that_has_given_resources_back_is_shown_without_stages
     };
     let found = || Found { now: NOW, live: vec![detail(line.clone())], ended: Vec::new() };
     let (warnings, negotiations, allowed) = (BTreeMap::new(), Vec::new(), Allowed::default());
-    let shown = show::ShowAnswer { found: found(), clusters: clusters(), warnings, with_script: false, is_one: true };
+    let shown = show::ShowAnswer {
+        found: found(),
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        warnings,
+        with_script: false,
+        is_one: true,
+    };
     let explained = explain::ExplainAnswer {
         found: found(),
         clusters: clusters(),
@@ -141,6 +148,7 @@ fn jobs_on_many_nodes() {
         &show::ShowAnswer {
             found: found(),
             clusters: clusters(),
+            negotiations: Vec::new(),
             warnings: BTreeMap::new(),
             with_script: true,
             is_one: false,

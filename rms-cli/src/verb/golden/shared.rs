@@ -48,7 +48,14 @@ fn what_a_job_asks_of_its_nodes_and_has_of_them() {
     let found = Found { now: NOW, live: vec![waiting, running], ended: Vec::new() };
     check(
         "show_shared",
-        &show::ShowAnswer { found, clusters: clusters(), warnings: BTreeMap::new(), with_script: false, is_one: false },
+        &show::ShowAnswer {
+            found,
+            clusters: clusters(),
+            negotiations: Vec::new(),
+            warnings: BTreeMap::new(),
+            with_script: false,
+            is_one: false,
+        },
     );
 }
 
@@ -156,7 +163,14 @@ fn the_licences_that_a_job_has_now() {
         Arc::make_mut(&mut job.spec).resources.licences = devices("matlab:2");
         job.licences = licences.iter().cloned().collect();
         let found = Found { now: NOW, live: vec![job], ended: Vec::new() };
-        show::ShowAnswer { found, clusters: clusters(), warnings: BTreeMap::new(), with_script: false, is_one: true }
+        show::ShowAnswer {
+            found,
+            clusters: clusters(),
+            negotiations: Vec::new(),
+            warnings: BTreeMap::new(),
+            with_script: false,
+            is_one: true,
+        }
     };
     let [a, b] = [1, 2].map(ClusterId);
     let line = |licences: &[(ClusterId, Devices)]| {
