@@ -451,6 +451,9 @@ pub fn record(record: &JobRecord) -> String {
     let job = format!("Job {} ({})", record.job, crate::table::plain(&record.labels.name));
     let ended = stamp::iso_secs(record.ended);
     match record.started {
+        Some(_) if matches!(record.outcome, Outcome::NotStarted { .. }) => {
+            format!("{job} ended at {ended}: {}.", record.outcome)
+        }
         Some(started) => {
             let ran = stamp::brief(record.ended.since(started));
             let on = rms_model::hostlist::fold(&record.nodes);

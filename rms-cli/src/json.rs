@@ -186,7 +186,7 @@ pub fn node(node: &NodeLine) -> Value {
         "features": inventory.features,
         "devices": inventory.devices,
         "unenforced": inventory.unenforced,
-        "free": node.free.as_ref().map(slice),
+        "free": node.free.as_ref().filter(|_| is_usable(node.state)).map(slice),
     })
 }
 

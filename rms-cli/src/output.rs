@@ -18,7 +18,7 @@ pub struct FormFlags {
     /// Print ids or names only
     #[arg(short = 'q', long, global = true, conflicts_with = "parsable", help_heading = "Output", display_order = 901)]
     pub quiet: bool,
-    /// Print fields separated by '|', with a header line
+    /// Print rows of fields separated by '|' with a header line; ids if there are none
     #[arg(short = 'P', long, global = true, help_heading = "Output", display_order = 902)]
     pub parsable: bool,
     /// Read and write times in UTC, not in the local time zone
@@ -97,8 +97,9 @@ impl Output {
     pub fn failure(self, failure: &Failure) {
         match self.form {
             Form::Json => {
-                // The exit code still reports the failure if this cannot be written, either.
-                let _ = write_out(format!("{}\n", failure.to_json()).as_bytes());
+                if write_out(format!("{}\n", failure.to_json()).as_bytes()).is_err() {
+                    warn(failure.to_text().trim_end());
+                }
             }
             Form::Text | Form::Quiet | Form::Parsable => warn(failure.to_text().trim_end()),
         }

@@ -107,6 +107,11 @@ fn a_run_whose_output_cannot_be_written_ends_its_job() {
     assert_eq!(run.status.code(), Some(OUTPUT_MISSING), "{said}");
     assert!(said.contains("No space left on device") && said.contains("job 1 is ended"), "{said}");
     assert_eq!(deployment.wait_for_end(1)["outcome"]["word"], "cancelled");
+    let full = fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let run = deployment.command(&["run", "--json", "true"]).stdout(full).output().expect("it starts");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(OUTPUT_MISSING), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
 }
 
 #[test]

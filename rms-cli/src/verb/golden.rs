@@ -149,17 +149,19 @@ fn one_job_and_what_became_of_another() {
     });
     let warnings = BTreeMap::from([(farm.line.job, vec!["process 4242 may be many times slower".to_owned()])]);
     let found = Found { now: NOW, live: vec![detail(blocked()), farm], ended: vec![record()] };
-    check(
-        "show",
-        &show::ShowAnswer {
-            found,
-            clusters: clusters(),
-            negotiations: Vec::new(),
-            warnings,
-            with_script: true,
-            is_one: false,
-        },
-    );
+    check("show", &show::ShowAnswer { warnings, with_script: true, is_one: false, ..show_answer(found) });
+}
+
+/// Returns the answer about one job, without what not every job has.
+fn show_answer(found: Found) -> show::ShowAnswer {
+    show::ShowAnswer {
+        found,
+        clusters: clusters(),
+        negotiations: Vec::new(),
+        warnings: BTreeMap::new(),
+        with_script: false,
+        is_one: true,
+    }
 }
 
 #[test]

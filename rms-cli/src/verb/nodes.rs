@@ -239,7 +239,8 @@ impl NodesAnswer {
 
 /// Returns the total of the free resources of shared nodes, `12 cores, 20G, gpu:1`, or `-` if no job can start there.
 fn free(nodes: &[&NodeLine]) -> String {
-    let mut slices = nodes.iter().filter_map(|node| node.free.as_ref().filter(|_| can_start(node.state))).peekable();
+    let mut slices =
+        nodes.iter().filter_map(|node| node.free.as_ref().filter(|_| json::is_usable(node.state))).peekable();
     if slices.peek().is_none() {
         let is_shared = nodes.iter().any(|node| node.free.is_some());
         return if is_shared { "-".to_owned() } else { String::new() };
@@ -254,13 +255,6 @@ fn free(nodes: &[&NodeLine]) -> String {
     let cores = if sum.cores == 1 { "1 core".to_owned() } else { format!("{} cores", sum.cores) };
     let parts: Vec<String> = [cores, size(sum.memory.0)].into_iter().chain(devices).collect();
     parts.join(", ")
-}
-
-fn can_start(state: NodeState) -> bool {
-    match state {
-        NodeState::Idle | NodeState::Busy | NodeState::Ghost => true,
-        NodeState::Draining | NodeState::Drained | NodeState::Down | NodeState::Away | NodeState::Lost => false,
-    }
 }
 
 fn memory(node: &NodeLine) -> String {

@@ -429,7 +429,11 @@ impl Running {
             "truncated": self.collected.is_truncated,
             "missing": missing::to_json(&self.missing),
         });
-        output::write_out(format!("{value}\n").as_bytes())
+        let is_gone = |failure: &Failure| failure.exit == Exit::OK;
+        output::write_out(format!("{value}\n").as_bytes()).map_err(|failure| match is_gone(&failure) {
+            true => failure,
+            false => failure.exit(Exit::OUTPUT_MISSING),
+        })
     }
 
     fn ended(&self) -> Result<Exit, Failure> {

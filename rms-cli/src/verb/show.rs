@@ -64,9 +64,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     };
     let clusters = context.cluster_names(&client).await?;
     let warnings = warnings(&client, &found).await;
-    // Only malleable jobs negotiate.
-    let may_negotiate = found.live.iter().any(|detail| detail.line.malleable.is_some());
-    let negotiations = if may_negotiate { client.negotiations(None).await?.1 } else { Vec::new() };
+    let negotiations = if found.live.is_empty() { Vec::new() } else { client.negotiations(None).await?.1 };
     context.output.show(&ShowAnswer { found, clusters, negotiations, warnings, with_script: args.script, is_one })?;
     Ok(Exit::OK)
 }

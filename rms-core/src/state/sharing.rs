@@ -67,7 +67,7 @@ pub struct Loan {
 }
 
 /// The most former changes that are remembered; between older ones, loans are taken to be even.
-const MAX_PAST_LOANS: usize = 32;
+const MAX_PAST_LOANS: usize = 8;
 
 impl Sharing {
     /// Returns whether it is a guest, or has guests.

@@ -5,15 +5,7 @@ use rms_api::answer::Reason;
 use super::*;
 
 fn show(live: Vec<JobDetail>) -> show::ShowAnswer {
-    let found = Found { now: NOW, live, ended: Vec::new() };
-    show::ShowAnswer {
-        found,
-        clusters: clusters(),
-        negotiations: Vec::new(),
-        warnings: BTreeMap::new(),
-        with_script: false,
-        is_one: true,
-    }
+    show_answer(Found { now: NOW, live, ended: Vec::new() })
 }
 
 #[test]

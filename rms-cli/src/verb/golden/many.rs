@@ -16,15 +16,8 @@ fn a_job_without_a_profile_that_has_given_resources_back_is_shown_without_stages
         shortage: None,
     };
     let found = || Found { now: NOW, live: vec![detail(line.clone())], ended: Vec::new() };
-    let (warnings, negotiations, allowed) = (BTreeMap::new(), Vec::new(), Allowed::default());
-    let shown = show::ShowAnswer {
-        found: found(),
-        clusters: clusters(),
-        negotiations: Vec::new(),
-        warnings,
-        with_script: false,
-        is_one: true,
-    };
+    let (negotiations, allowed) = (Vec::new(), Allowed::default());
+    let shown = show_answer(found());
     let explained = explain::ExplainAnswer {
         found: found(),
         clusters: clusters(),
@@ -143,18 +136,7 @@ fn jobs_on_many_nodes() {
     wide.cores = names(1).into_iter().map(|node| CoresLine { node, n_cores: 3, all: 48, is_in_force: true }).collect();
     let ended = JobRecord { nodes: names(2), ..record() };
     let found = || Found { now: NOW, live: vec![wide.clone()], ended: vec![ended.clone()] };
-    check(
-        "show",
-        &show::ShowAnswer {
-            found: found(),
-            clusters: clusters(),
-            negotiations: Vec::new(),
-            warnings: BTreeMap::new(),
-            with_script: true,
-            is_one: false,
-        },
-        60,
-    );
+    check("show", &show::ShowAnswer { with_script: true, is_one: false, ..show_answer(found()) }, 60);
     let (negotiations, allowed) = (many_negotiations(), Allowed::default());
     check(
         "explain",

@@ -15,16 +15,7 @@ fn explained(found: Found) -> String {
 }
 
 fn shown(found: Found) -> String {
-    let warnings = BTreeMap::new();
-    show::ShowAnswer {
-        found,
-        clusters: clusters(),
-        negotiations: Vec::new(),
-        warnings,
-        with_script: false,
-        is_one: true,
-    }
-    .text()
+    show_answer(found).text()
 }
 
 #[test]
@@ -68,16 +59,7 @@ fn what_ended_the_last_run_is_told_of_a_job_that_waits_or_runs_again() {
     };
     assert_eq!(run(again(held())).as_deref(), Some("3 (ended: node a7 lost)"));
     assert_eq!(run(again(started())).as_deref(), Some("3 (the one before ended: node a7 lost)"));
-    let warnings = BTreeMap::new();
-    let json = show::ShowAnswer {
-        found: again(held()),
-        clusters: clusters(),
-        negotiations: Vec::new(),
-        warnings,
-        with_script: false,
-        is_one: true,
-    }
-    .json();
+    let json = show_answer(again(held())).json();
     assert_eq!(json["ended_before"]["word"], "node_lost", "{json}");
 }
 

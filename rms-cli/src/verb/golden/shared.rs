@@ -46,17 +46,7 @@ fn what_a_job_asks_of_its_nodes_and_has_of_them() {
     let grant = |devices| Grant { cores: (4..8).collect(), memory: Mebibytes(8192), devices };
     running.grants = BTreeMap::from([("a2".to_owned(), grant(gpus)), ("a3".to_owned(), grant(BTreeMap::new()))]);
     let found = Found { now: NOW, live: vec![waiting, running], ended: Vec::new() };
-    check(
-        "show_shared",
-        &show::ShowAnswer {
-            found,
-            clusters: clusters(),
-            negotiations: Vec::new(),
-            warnings: BTreeMap::new(),
-            with_script: false,
-            is_one: false,
-        },
-    );
+    check("show_shared", &show::ShowAnswer { is_one: false, ..show_answer(found) });
 }
 
 #[test]
@@ -97,13 +87,15 @@ fn nothing_is_free_on_nodes_that_no_job_can_start_on() {
         jobs: Vec::new(),
     };
     for each in [true, false] {
-        let text = |state| {
+        let answer = |state| {
             let list = NodeList { now: NOW, nodes: vec![node(state)], clusters: Vec::new() };
-            nodes::NodesAnswer { list, negotiations: Vec::new(), each, is_all: true }.text()
+            nodes::NodesAnswer { list, negotiations: Vec::new(), each, is_all: true }
         };
+        let text = |state| answer(state).text();
         assert!(text(NodeState::Idle).contains("8 cores, 1024M"), "{}", text(NodeState::Idle));
         for state in [NodeState::Lost, NodeState::Away, NodeState::Down, NodeState::Draining, NodeState::Drained] {
             assert!(!text(state).contains("8 cores"), "{}", text(state));
+            assert!(answer(state).json()["nodes"][0]["free"].is_null(), "{state:?}");
         }
     }
 }
@@ -163,14 +155,7 @@ fn the_licences_that_a_job_has_now() {
         Arc::make_mut(&mut job.spec).resources.licences = devices("matlab:2");
         job.licences = licences.iter().cloned().collect();
         let found = Found { now: NOW, live: vec![job], ended: Vec::new() };
-        show::ShowAnswer {
-            found,
-            clusters: clusters(),
-            negotiations: Vec::new(),
-            warnings: BTreeMap::new(),
-            with_script: false,
-            is_one: true,
-        }
+        show_answer(found)
     };
     let [a, b] = [1, 2].map(ClusterId);
     let line = |licences: &[(ClusterId, Devices)]| {
