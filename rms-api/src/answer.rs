@@ -555,6 +555,7 @@ pub struct Status {
     pub now: Time,
     pub n_nodes: u32,
     pub n_connected: u32,
+    /// Jobs that have requested nodes: not those that are held or must not start yet.
     pub n_waiting: u32,
     pub n_started: u32,
     pub n_ghosts: u32,

@@ -1,5 +1,7 @@
 //! The flags of lists: which jobs or nodes, in which order, how many.
 
+use std::slice;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use launcher_sdk::{CallError, Client};
 use rms_api::answer::{JobState, NodeState};
@@ -18,9 +20,9 @@ pub struct JobFlags {
     /// Only your own jobs; inside a job, those of its owner
     #[arg(long, conflicts_with = "user")]
     pub me: bool,
-    /// Only jobs in these states
+    /// Only jobs in these states; pending: before their start, running: started or ending
     #[arg(short = 't', long, short_alias = 's', value_name = "STATES", value_delimiter = ',', value_parser = job_states())]
-    pub state: Vec<JobState>,
+    pub state: Vec<&'static [JobState]>,
     /// Only jobs of these names
     #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
     pub name: Vec<String>,
@@ -57,7 +59,7 @@ impl JobFlags {
         Ok(JobFilter {
             jobs: Vec::new(),
             users: if self.me { vec![me(client).await?] } else { self.user.clone() },
-            states: self.state.clone(),
+            states: self.state.concat(),
             names: self.name.clone(),
             clusters: self.clusters.clone(),
             since: time("since", self.since.as_deref())?,
@@ -103,9 +105,16 @@ pub fn node_states() -> impl TypedValueParser<Value = NodeState> {
     })
 }
 
-fn job_states() -> impl TypedValueParser<Value = JobState> {
-    PossibleValuesParser::new(JobState::IN_SYSTEM.map(JobState::word)).map(|word| {
-        let state = JobState::IN_SYSTEM.into_iter().find(|state| state.word() == word);
-        state.expect("it is one of these words")
+fn job_states() -> impl TypedValueParser<Value = &'static [JobState]> {
+    let words = || JobState::IN_SYSTEM.iter().map(|state| (state.word(), slice::from_ref(state))).chain(GROUPS);
+    PossibleValuesParser::new(words().map(|(word, _)| word)).map(move |given| {
+        let known = words().find(|(word, _)| *word == given);
+        known.map(|(_, states)| states).expect("it is one of these words")
     })
 }
+
+/// Words for several states, as users of other systems know them.
+const GROUPS: [(&str, &[JobState]); 2] = [
+    ("pending", &[JobState::Submitted, JobState::Held, JobState::RequestSent, JobState::Waiting]),
+    ("running", &[JobState::Started, JobState::Ending]),
+];

@@ -257,7 +257,11 @@ impl Show for SettingList {
     }
 
     fn ids(&self) -> Vec<String> {
-        self.settings.iter().map(|(_, value)| value.clone()).collect()
+        match self.settings.as_slice() {
+            // Its name is known.
+            [(_, value)] => vec![value.clone()],
+            all => all.iter().map(|(key, _)| key.clone()).collect(),
+        }
     }
 
     fn table(&self) -> Option<Table> {

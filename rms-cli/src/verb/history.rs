@@ -51,7 +51,7 @@ pub struct Args {
     /// Only jobs of these names
     #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
     name: Vec<String>,
-    /// Only jobs that ran on these clusters, or requested them
+    /// Only jobs that ran on these clusters; if they never started, named them first
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
     /// Sort by these columns, in descending order with '-': -cpu,user
