@@ -333,6 +333,9 @@ pub struct Lacking {
     /// The number of usable nodes that they are among: those that meet the requirements before it, which are in the order
     /// of `Required`.
     pub among: u32,
+    /// Names of the first other nodes that meet it and those before it, and cannot be used now; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unusable: Vec<String>,
 }
 
 /// What a job requires of each of its nodes.

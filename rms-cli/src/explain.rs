@@ -168,7 +168,7 @@ pub fn awaited(reason: &Reason, now: Time) -> String {
 }
 
 /// Returns, for example, `of 4 candidates that can be used now, only 1 has 64 GiB of memory`.
-fn too_few_have(Lacking { required, n_nodes, among }: &Lacking) -> String {
+fn too_few_have(Lacking { required, n_nodes, among, unusable }: &Lacking) -> String {
     let (one, more) = match required {
         Required::Names => ("is", "are"),
         Required::Features(_)
@@ -201,7 +201,11 @@ fn too_few_have(Lacking { required, n_nodes, among }: &Lacking) -> String {
         Required::Devices(devices) => devices.to_string(),
     };
     let candidates = counted(*among, "candidate");
-    format!("of {candidates} that can be used now, {only} {what}")
+    let others = match unusable.as_slice() {
+        [] => String::new(),
+        names => format!("; {} would do, but cannot be used now", hostlist::fold(names)),
+    };
+    format!("of {candidates} that can be used now, {only} {what}{others}")
 }
 
 fn memory(amount: Mebibytes) -> String {
@@ -654,21 +658,24 @@ mod tests {
 
     #[test]
     fn what_usable_nodes_lack_is_named() {
-        let few = |required, n_nodes, among| {
-            let lacking = Some(Box::new(Lacking { required, n_nodes, among }));
+        let few = |required, n_nodes, among, unusable: &[&str]| {
+            let unusable = unusable.iter().map(|name| (*name).to_owned()).collect();
+            let lacking = Some(Box::new(Lacking { required, n_nodes, among, unusable }));
             let (cluster, licence, contiguous) = ("a".to_owned(), None, false);
             let few =
                 Reason::TooFewNodes { cluster, wanted: 3, usable: n_nodes, total: 5, licence, contiguous, lacking };
             reason(&few, &[], Time::EPOCH)
         };
         assert_eq!(
-            few(Required::Memory(Mebibytes(64 * 1024)), 1, 4),
+            few(Required::Memory(Mebibytes(64 * 1024)), 1, 4, &[]),
             "it needs 3 nodes of cluster a, but of 4 candidates that can be used now, only 1 has 64 GiB of memory; 'rms \
              nodes' shows what each node has"
         );
-        assert!(few(Required::Cpus(8), 0, 3).contains("none has 8 CPUs;"));
-        assert!(few(Required::Devices("gpu:2".parse().expect("devices")), 2, 3).contains("only 2 have gpu:2;"));
-        assert!(few(Required::Names, 2, 3).contains("only 2 are among those that it names"));
+        assert!(few(Required::Cpus(8), 0, 3, &[]).contains("none has 8 CPUs;"));
+        assert!(few(Required::Devices("gpu:2".parse().expect("devices")), 2, 3, &[]).contains("only 2 have gpu:2;"));
+        assert!(few(Required::Names, 2, 3, &[]).contains("only 2 are among those that it names"));
+        let drained = few(Required::Names, 0, 4, &["a3", "a4"]);
+        assert!(drained.contains("--exclude); a[3-4] would do, but cannot be used now; 'rms nodes'"), "{drained}");
     }
 
     fn holds(job: u64, state: JobState, nodes: u32, from: i64, until: i64) -> Blocker {

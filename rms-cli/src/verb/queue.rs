@@ -258,6 +258,9 @@ fn short_reason(reason: &Reason, now: Time) -> String {
         Reason::TooFewNodes { licence: Some(licence), .. } => {
             format!("({} {} wanted, {} there)", licence.wanted, licence.name, licence.total)
         }
+        Reason::TooFewNodes { lacking: Some(lacking), .. } if !lacking.unusable.is_empty() => {
+            format!("({} cannot be used now)", hostlist::fold(&lacking.unusable))
+        }
         Reason::TooFewNodes { cluster, wanted, lacking: Some(lacking), .. } => {
             let what = match lacking.required {
                 Required::Names => "allowed by name",

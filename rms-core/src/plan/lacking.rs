@@ -11,8 +11,8 @@ use crate::state::{State, constraint_of, cores_on_a_node, pieces_of};
 /// or if each requirement is met and the nodes are not where they should be.
 pub(super) fn lacking(state: &State, spec: &JobSpec, shortage: &Shortage) -> Option<Lacking> {
     let Shortage { cluster, wanted, .. } = *shortage;
-    let mut nodes: Vec<&Node> =
-        state.nodes().values().filter(|node| node.cluster == cluster && node.is_usable()).collect();
+    let here = state.nodes().values().filter(|node| node.cluster == cluster);
+    let (mut nodes, mut unusable): (Vec<&Node>, Vec<&Node>) = here.partition(|node| node.is_usable());
     let mut among = nodes.len() as u32;
     if among < wanted {
         return None;
@@ -22,14 +22,19 @@ pub(super) fn lacking(state: &State, spec: &JobSpec, shortage: &Shortage) -> Opt
     let request = spec.options.iter().find(is_that_size).cloned().unwrap_or_else(of_stage);
     for (required, is_met) in requirements(state, spec, &request, cluster) {
         nodes.retain(|node| is_met(node));
+        unusable.retain(|node| is_met(node));
         let n_nodes = nodes.len() as u32;
         if n_nodes < wanted {
-            return Some(Lacking { required, n_nodes, among });
+            let unusable = unusable.iter().take(MAX_UNUSABLE).map(|node| node.name.clone()).collect();
+            return Some(Lacking { required, n_nodes, among, unusable });
         }
         among = n_nodes;
     }
     None
 }
+
+/// More names would help nobody.
+const MAX_UNUSABLE: usize = 16;
 
 type IsMet<'a> = Box<dyn Fn(&Node) -> bool + 'a>;
 

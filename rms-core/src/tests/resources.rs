@@ -416,7 +416,8 @@ fn what_nodes_that_came_back_smaller_lack_is_named() {
         let Some(Reason::TooFewNodes { wanted: 3, usable: 1, total: 4, lacking, .. }) = world.line(job).reason else {
             panic!("{allocation}: {:?}", world.line(job).reason)
         };
-        let told = Lacking { required: required.clone(), n_nodes: 1, among: 3 };
+        let unusable = vec!["n4".to_owned()];
+        let told = Lacking { required: required.clone(), n_nodes: 1, among: 3, unusable };
         assert_eq!(lacking.as_deref(), Some(&told), "{allocation}");
         world.ask(Call::Drain { nodes: vec!["n1".to_owned()], reason: "fan".to_owned() });
         let reason = world.line(job).reason;
