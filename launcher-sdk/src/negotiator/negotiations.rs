@@ -113,8 +113,22 @@ impl Negotiations {
         outcome
     }
 
-    pub fn holding(&self) -> &Holding {
-        &self.holding
+    /// Returns what the application holds. The nodes of an agreed shrink are departing: those that the application has
+    /// released, and before that those that it was told to leave.
+    pub fn holding(&self) -> Holding {
+        let mut holding = self.holding.clone();
+        for dialogue in self.dialogues().iter().filter(|dialogue| dialogue.direction() == Some(Direction::Shrink)) {
+            let leaving = match dialogue.phase() {
+                Phase::Accepted => self.told_leaving.get(&dialogue.id()),
+                Phase::Committing => dialogue.nodes(),
+                Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => None,
+                Phase::Leaving | Phase::Failing | Phase::Applied | Phase::Ended(_) => None,
+            };
+            for node in &mut holding.nodes {
+                node.is_departing |= leaving.is_some_and(|leaving| leaving.contains(&node.node));
+            }
+        }
+        holding
     }
 
     /// Returns these nodes as they were when they were last held.
@@ -210,9 +224,9 @@ impl Negotiations {
     pub fn set_holding(&mut self, now: Time, holding: Holding) -> Outcome {
         let mut outcome = Outcome::default();
         if holding != self.holding {
-            self.holding = holding.clone();
+            self.holding = holding;
             self.remember_nodes();
-            outcome.events.push(Event::Holding(holding));
+            outcome.events.push(Event::Holding(self.holding()));
         }
         self.announce_ready(now, true, &mut outcome);
         self.tell_stage_end(now, &mut outcome);
@@ -506,15 +520,16 @@ fn keep_newest(messages: &mut Vec<Message>) {
     messages.reverse();
 }
 
-/// Returns the nodes to leave by default: those that were named, then the last ones of each cluster, never the first
-/// node.
+/// Returns the nodes to leave by default: those that were named, then those that the server has marked as departing, then
+/// the last ones of each cluster, never the first node.
 fn default_leaving(agreed: &Template, holding: &Holding) -> BTreeSet<NodeId> {
     let mut leaving: BTreeSet<NodeId> = BTreeSet::new();
     for item in agreed.items().iter().filter(|item| item.is_live()) {
         let Resource::Nodes(cluster) = item.resource else { continue };
         let mut of_item = item.nodes.clone();
-        let can_go = |node: &&HeldNode| node.cluster == cluster && !node.is_departing;
-        for node in holding.nodes.iter().skip(1).rev().filter(can_go) {
+        let others = holding.nodes.iter().skip(1).rev().filter(|node| node.cluster == cluster);
+        let (departing, others): (Vec<_>, Vec<_>) = others.partition(|node| node.is_departing);
+        for node in departing.into_iter().chain(others) {
             if of_item.len() as u64 >= item.quantity.0 {
                 break;
             }

@@ -378,13 +378,13 @@ impl Owner {
         let dialogues = self.negotiations.dialogues();
         let phases: BTreeMap<NegotiationId, Phase> =
             dialogues.iter().map(|dialogue| (dialogue.id(), dialogue.phase())).collect();
-        let is_news =
-            |snapshot: &Snapshot| snapshot.phases != phases || snapshot.holding != *self.negotiations.holding();
+        let holding = self.negotiations.holding();
+        let is_news = |snapshot: &Snapshot| snapshot.phases != phases || snapshot.holding != holding;
         if is_news(&self.snapshot.borrow()) {
             self.snapshot.send_modify(|snapshot| {
                 snapshot.settled.retain(|id, _| phases.contains_key(id));
                 snapshot.phases.clone_from(&phases);
-                snapshot.holding.clone_from(self.negotiations.holding());
+                snapshot.holding = holding;
             });
         }
     }

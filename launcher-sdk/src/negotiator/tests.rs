@@ -146,7 +146,7 @@ impl Table {
     /// Attaches another process after the first one died (`is_anew`), or reconnects the same one.
     fn attaches(&mut self, is_anew: bool) {
         let open = self.rms.all().iter().filter_map(|dialogue| dialogue.reminder(at(0))).collect();
-        let attached = attached(self.negotiations.holding().clone(), open);
+        let attached = attached(self.negotiations.holding(), open);
         if is_anew {
             self.negotiations = Negotiations::new(&attached);
         }
@@ -261,8 +261,14 @@ fn a_policy_gives_what_it_can_and_no_node_below_its_limit() {
     let [Event::Accepted(agreed)] = events.as_slice() else { panic!("{events:?}") };
     let names: Vec<&str> = agreed.leaving.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["a5", "a6", "a7", "a8"], "the last ones, and never the first");
+    let staying = |table: &Table| {
+        let nodes = table.negotiations.holding().nodes.into_iter();
+        nodes.filter(|node| !node.is_departing).map(|node| node.name).collect::<Vec<_>>()
+    };
+    assert_eq!(staying(&table), ["a1", "a2", "a3", "a4"], "the others are to be left");
     table.does(id, Act::Release(None));
     assert_eq!(table.phase(id), Phase::Committing);
+    assert_eq!(staying(&table), ["a1", "a2", "a3", "a4"]);
     table.rms_does(id, Action::Ready);
     table.holds(2, 4);
     assert!(matches!(table.take_events().as_slice(), [Event::Holding(_), Event::Ready(_)]));
