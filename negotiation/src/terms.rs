@@ -45,6 +45,13 @@ pub struct Terms {
     pub priority: i32,
 }
 
+impl Terms {
+    /// Returns when what is ready at a time must be given back; `None` for never.
+    pub fn ends(&self, ready: Time) -> Option<Time> {
+        self.duration.map(|duration| ready + duration).into_iter().chain(self.give_back_by).min()
+    }
+}
+
 impl Price {
     /// Returns the cost of `units` for the time `held`, rounded up. It saturates, because more than any budget is the
     /// largest number.

@@ -216,6 +216,18 @@ pub struct JobDetail {
     /// Present once it has lent CPUs or has started on CPUs of other jobs (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingDetail>,
+    /// Nodes that it has for a limited time, by negotiation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limited: Vec<LimitedNodes>,
+}
+
+/// Nodes of a cluster that a running job has for a limited time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitedNodes {
+    pub cluster: String,
+    pub nodes: u64,
+    /// When it is asked for them.
+    pub until: Time,
 }
 
 /// What a running job has lent and borrowed.

@@ -1,6 +1,6 @@
 //! The JSON forms of jobs, both in the system and ended; their fields are an interface and are only extended.
 
-use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState, LoanLine, SharingDetail};
+use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState, LimitedNodes, LoanLine, SharingDetail};
 use rms_model::labels::Label;
 use rms_model::{Granted, JobRecord, Work};
 use serde_json::{Value, json};
@@ -75,6 +75,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "streamed": spec.execution.stdio.stream,
         "requeue": spec.requeue,
         "ended_before": json::outcome(detail.ended_before.as_ref()),
+        "limited": detail.limited.iter().map(limited).collect::<Vec<_>>(),
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
         "grants": detail.grants.iter().map(|(node, grant)| (node.clone(), json::grant(grant))).collect::<serde_json::Map<_, _>>(),
@@ -106,6 +107,11 @@ pub fn loan(line: &LoanLine) -> Value {
     let LoanLine { node, job, cores, since, is_in_force } = line;
     json!({"node": node, "job": json::job_id(*job), "cores": cores.to_string(), "since": json::time(Some(*since)),
         "in_force": is_in_force})
+}
+
+fn limited(part: &LimitedNodes) -> Value {
+    let LimitedNodes { cluster, nodes, until } = part;
+    json!({"cluster": cluster, "nodes": nodes, "until": json::time(Some(*until))})
 }
 
 /// Returns what a job has lent and borrowed.

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rms_api::answer::{
-    Answer, ClusterView, CoresLine, CoresView, JobDetail, JobLine, JobState, LoanLine, NodeLine, NodeState,
-    SharingDetail, Status, ViewAnswer,
+    Answer, ClusterView, CoresLine, CoresView, JobDetail, JobLine, JobState, LimitedNodes, LoanLine, NodeLine,
+    NodeState, SharingDetail, Status, ViewAnswer,
 };
 use rms_api::call::Query;
 use rms_api::filter::JobFilter;
@@ -144,9 +144,16 @@ impl Answers<'_> {
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             let sharing = sharing_detail(self.state(), job, now);
             let (licences, ended_before) = (entry.licences(), entry.ended_before.as_deref().cloned());
-            details.push(JobDetail { line, spec, cores, grants, licences, ended_before, sharing });
+            let limited = self.limited(entry);
+            details.push(JobDetail { line, spec, cores, grants, licences, ended_before, sharing, limited });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
+    }
+
+    fn limited(&self, entry: &Job) -> Vec<LimitedNodes> {
+        let name = |cluster: &ClusterId| self.state().clusters().get(cluster).cloned().unwrap_or_default();
+        let loans = entry.negotiations.iter().flat_map(|negotiations| &negotiations.loans);
+        loans.map(|loan| LimitedNodes { cluster: name(&loan.cluster), nodes: loan.nodes, until: loan.until }).collect()
     }
 
     /// Returns the line of a job; `queue_idx` is its place in the queue. The blockers are left to `explain`.

@@ -7,14 +7,14 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::refusal::Refusal;
 use rms_model::variables::SLURM;
 use rms_model::{
-    ClusterId, Environment, Evolving, Identity, JobId, JobSpec, Malleable, Mebibytes, NodeId, OnResize, Request, Role,
-    Sizes, Span, Speedup, Time, Work,
+    Environment, Evolving, Identity, JobId, JobSpec, Malleable, Mebibytes, OnResize, Request, Role, Sizes, Span,
+    Speedup, Time, Work,
 };
 
 use crate::admit;
 use crate::executable;
 use crate::negotiate;
-use crate::plan::{Longer, PromisedStages};
+use crate::plan;
 use crate::queue::Queue;
 use crate::quota;
 use crate::rights::{check_priority, not_allowed, wrong_state};
@@ -185,12 +185,7 @@ impl Queue<'_> {
         let state = self.jobs.state();
         let from = started.at + started.request.wall;
         let until = if started.is_sharing() { from + Span::MAX_WALL } else { started.at + wall };
-        let nodes: Vec<NodeId> = started.nodes.clone();
-        let late = |cluster: &ClusterId| {
-            let longer = Longer { nodes: nodes.clone(), from, until };
-            PromisedStages::of(state, now, *cluster).first_late(&[longer])
-        };
-        let Some((at, by)) = started.request.nodes.keys().filter_map(late).min() else { return Ok(()) };
+        let Some((at, by)) = plan::first_late_stage(state, now, started, until) else { return Ok(()) };
         let most = if started.is_sharing() { started.requested() } else { at.since(started.at) };
         Err(Refusal::StagePromised { job, by, most })
     }

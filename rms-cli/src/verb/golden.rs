@@ -593,6 +593,7 @@ fn detail(line: JobLine) -> JobDetail {
     let cores = |node: &str, is_in_force| CoresLine { node: node.to_owned(), n_cores: 3, all: 48, is_in_force };
     JobDetail {
         sharing: None,
+        limited: Vec::new(),
         line,
         spec: Arc::new(spec),
         cores: vec![cores("a2", true), cores("a3", false)],

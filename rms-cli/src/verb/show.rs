@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use launcher_sdk::Client;
-use rms_api::answer::{CoresLine, JobDetail, JobState, LoanLine};
+use rms_api::answer::{CoresLine, JobDetail, JobState, LimitedNodes, LoanLine};
 use rms_api::call::Select;
 use rms_api::masks::MasksOf;
 use rms_api::negotiate::NegotiationLine;
@@ -175,6 +175,13 @@ impl ShowAnswer {
         };
         for (name, value) in changes {
             fields.add(name, value);
+        }
+        if !detail.limited.is_empty() {
+            let until = |part: &LimitedNodes| {
+                let LimitedNodes { cluster, nodes, until } = part;
+                format!("{nodes} of {cluster} until {}", stamp::short(*until, now))
+            };
+            fields.add("gives back", detail.limited.iter().map(until).collect::<Vec<_>>().join(", "));
         }
         let open = negotiations::open_by_job(&self.negotiations).remove(&line.job).unwrap_or_default();
         for text in sizes::brief(None, &open, now) {

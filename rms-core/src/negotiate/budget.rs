@@ -258,9 +258,7 @@ fn cost_of(item: &Item, now: Time, until: Time) -> u64 {
 
 /// Returns how long an application that ends at `until` has what it gets now by an item.
 fn time_held(item: &Item, now: Time, until: Time) -> Span {
-    let after = item.terms.duration.map(|duration| now + duration);
-    let back = after.into_iter().chain(item.terms.give_back_by).fold(until, Time::min);
-    back.since(now)
+    item.terms.ends(now).map_or(until, |back| back.min(until)).since(now)
 }
 
 fn millis_span(millis: u64) -> Span {

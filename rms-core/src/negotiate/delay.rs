@@ -43,7 +43,8 @@ impl UndelayedStarts {
 
 impl Negotiations<'_> {
     /// Returns how many of these nodes of a cluster can be held for a negotiation, beside those held already and what
-    /// else it is `given`, without delaying any waiting job beyond the tolerance. Nodes are taken in their order.
+    /// else it is `given`, without delaying any waiting job beyond the tolerance, nor any stage that was promised. Nodes are
+    /// taken in their order.
     pub(super) fn n_without_delay(
         &mut self,
         now: Time,
@@ -53,6 +54,8 @@ impl Negotiations<'_> {
         nodes: &[NodeId],
     ) -> usize {
         let n_held = self.held_on(job, id, cluster).len();
+        let n_nodes = plan::n_beside_stages(self.context.state(), now, (job, id), (cluster, nodes), given.longer);
+        let nodes = &nodes[..n_nodes];
         if self.context.state().n_queued() == 0 || (nodes.len() <= n_held && given.longer.is_zero()) {
             return nodes.len();
         }
@@ -66,7 +69,7 @@ impl Negotiations<'_> {
         let mut beside: BTreeSet<NodeId> = given.nodes.iter().copied().collect();
         let held = self.negotiation(job, id).into_iter().flat_map(|negotiation| negotiation.held.iter().copied());
         beside.extend(held.filter(|node| self.cluster_of(*node) != Some(cluster)));
-        let n_free = plan::room_beside(self.context.state(), &before, job, cluster) as usize;
+        let n_free = plan::room_beside(self.context.state(), &before, (job, id), cluster) as usize;
         let n_surely = if is_counted { n_held + n_free } else { n_held };
         let n_surely = n_surely.min(nodes.len()) as u64;
         let mut found = None;
@@ -124,8 +127,9 @@ impl Negotiations<'_> {
     }
 
     /// Returns for how many of the asked milliseconds an application can keep its nodes longer without delaying any
-    /// waiting job beyond the tolerance.
+    /// waiting job beyond the tolerance, nor any stage that was promised.
     pub(super) fn longest_extension(&mut self, now: Time, job: JobId, asked: u64) -> u64 {
+        let asked = self.in_time_for_stages(now, job, asked);
         if self.context.state().n_queued() == 0 {
             return asked;
         }
@@ -136,6 +140,15 @@ impl Negotiations<'_> {
             let after = plan::plan_if_longer(manager.context.state(), now, job, Span::from_millis(more as i64));
             !manager.negotiators.undelayed.would_exceed(&before, &after, manager.delay_tolerance())
         })
+    }
+
+    fn in_time_for_stages(&self, now: Time, job: JobId, asked: u64) -> u64 {
+        let state = self.context.state();
+        let Some(started) = state.jobs()[&job].started() else { return asked };
+        let end = started.at + started.request.wall;
+        let longest = end + Span::from_millis(i64::try_from(asked).unwrap_or(i64::MAX)).min(Span::MAX_WALL);
+        let late = plan::first_late_stage(state, now, started, longest);
+        late.map_or(asked, |(at, _)| at.since(end).as_millis().unsigned_abs().min(asked))
     }
 
     /// Records which jobs the agreed extension delays.

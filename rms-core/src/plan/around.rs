@@ -10,9 +10,11 @@ use rms_model::{
 
 use super::parts::{self, WhichNodes};
 use super::policy::{Walk, considered, n_free};
+use super::promised::{Longer, PromisedStages};
 use super::{Placed, Plan, Scope};
 use crate::state::State;
 use crate::state::job::Started;
+use crate::state::negotiations::Negotiation;
 
 /// Additional nodes that a running application would have from now until its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +83,16 @@ pub(crate) fn plan_if_kept(
     let entry = &state.jobs()[&job];
     let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(id));
     if let (Some(negotiation), Some((from, until))) = (negotiation, parts::held(entry, now, state.settings())) {
-        let (more, fewer): (Vec<NodeId>, Vec<NodeId>) = (
-            nodes.iter().filter(|node| !negotiation.held.contains(node)).copied().collect(),
-            negotiation.held.iter().filter(|node| !nodes.contains(node)).copied().collect(),
-        );
-        walk.pass.free_up(job, &fewer, until);
-        walk.pass.keep_from_others(job, &more, from, until);
+        for cluster in state.clusters().keys() {
+            let is_here = |node: &&NodeId| state.nodes().get(*node).is_some_and(|known| known.cluster == *cluster);
+            let (more, fewer): (Vec<NodeId>, Vec<NodeId>) = (
+                nodes.iter().filter(is_here).filter(|node| !negotiation.held.contains(node)).copied().collect(),
+                negotiation.held.iter().filter(is_here).filter(|node| !nodes.contains(node)).copied().collect(),
+            );
+            let until = kept_until(state, now, (negotiation, *cluster), until);
+            walk.pass.free_up(job, &fewer, until);
+            walk.pass.keep_from_others(job, &more, from, until);
+        }
         if !longer.is_zero() {
             walk.pass.keep_busy(job, nodes, until, until + longer);
             walk.pass.keep_longer(job, until, longer);
@@ -126,11 +132,55 @@ pub(crate) fn room(state: &State, plan: &Plan, cluster: ClusterId, until: Time) 
     u32::try_from(capacity - wanted).unwrap_or(0)
 }
 
-/// Returns how many nodes of a cluster an application may get beside its own, for as long as it holds those, while all
-/// jobs start as the plan says.
-pub(crate) fn room_beside(state: &State, plan: &Plan, job: JobId, cluster: ClusterId) -> u32 {
-    let held = parts::held(&state.jobs()[&job], plan.now, state.settings());
-    held.map_or(0, |(_, until)| room(state, plan, cluster, until))
+/// Returns how many nodes of a cluster an application may get by a negotiation beside its own, for as long as it would
+/// hold them, while all jobs start as the plan says.
+pub(crate) fn room_beside(state: &State, plan: &Plan, (job, id): (JobId, NegotiationId), cluster: ClusterId) -> u32 {
+    let entry = &state.jobs()[&job];
+    let Some((_, until)) = parts::held(entry, plan.now, state.settings()) else { return 0 };
+    let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(id));
+    let kept_until = |negotiation| kept_until(state, plan.now, (negotiation, cluster), until);
+    room(state, plan, cluster, negotiation.map_or(until, kept_until))
+}
+
+/// Returns how many of these nodes of a cluster, in their order, an application may get by a negotiation and hold as long
+/// as it would, and its other nodes longer by `longer`, so that each stage promised to another one begins in time.
+pub(crate) fn n_beside_stages(
+    state: &State,
+    now: Time,
+    (job, id): (JobId, NegotiationId),
+    (cluster, nodes): (ClusterId, &[NodeId]),
+    longer: Span,
+) -> usize {
+    let entry = &state.jobs()[&job];
+    let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(id));
+    let held = parts::held(entry, now, state.settings());
+    let (Some(negotiation), Some((_, end))) = (negotiation, held) else { return nodes.len() };
+    let promised = PromisedStages::of(state, now, cluster);
+    // Where nodes are shared, stages have theirs, and only what is left beside them can be granted.
+    if promised.is_empty() || state.is_shared(cluster) {
+        return nodes.len();
+    }
+    let until = kept_until(state, now, (negotiation, cluster), end);
+    let are_in_time = |n_nodes: usize| {
+        let nodes = &nodes[..n_nodes];
+        let more = nodes.iter().filter(|node| !negotiation.held.contains(node)).copied().collect();
+        let all = entry.nodes().iter().chain(nodes).copied().collect();
+        let longer = Longer { nodes: all, from: end, until: end + longer };
+        promised.first_late(&[Longer { nodes: more, from: now, until }, longer]).is_none()
+    };
+    let (mut most, mut too_many) = (0, nodes.len() + 1);
+    while too_many - most > 1 {
+        let middle = most.midpoint(too_many);
+        *(if are_in_time(middle) { &mut most } else { &mut too_many }) = middle;
+    }
+    most
+}
+
+/// Returns until when an application keeps nodes that it gets now by a negotiation: until it ends, or for a limited time.
+fn kept_until(state: &State, now: Time, (negotiation, cluster): (&Negotiation, ClusterId), end: Time) -> Time {
+    // Where nodes are shared, each is planned to be kept: it is unknown which ones are given back.
+    let limited = negotiation.free_again(state.settings(), now).filter(|_| !state.is_shared(cluster));
+    limited.map_or(end, |free| free.min(end))
 }
 
 /// Returns what no job has or is planned to have, from now on until the job ends, of nodes that the job holds on
@@ -211,6 +261,7 @@ mod tests {
     use super::*;
     use crate::plan::plan;
     use crate::tests::World;
+    use negotiation::Side;
     use test_kit::for_seeds;
 
     /// The room in a plan is exactly what can be used without a delay: no further planning is needed to find it out.
@@ -234,7 +285,8 @@ mod tests {
             assert!(state.wants_are_plain());
             let before = plan(state, now, Scope::Estimates);
             let cluster = *state.clusters().keys().next().expect("there is one");
-            let n_free = room_beside(state, &before, grows, cluster);
+            let no_negotiation = NegotiationId { initiator: Side::Rms, number: 1 };
+            let n_free = room_beside(state, &before, (grows, no_negotiation), cluster);
             for nodes in 1..=state.n_free(cluster) as u32 {
                 let after = plan_around(state, now, &[Gain { job: grows, cluster, nodes }]);
                 let delays = after.is_none_or(|after| delayed(&before, &after).next().is_some());

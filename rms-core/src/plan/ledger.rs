@@ -124,13 +124,14 @@ impl<'a> Ledger<'a> {
             WhichNodes::In(cluster) => {
                 self.count(state, &own(entry)).into_iter().filter(|(here, _)| *here == cluster).collect()
             }
-            WhichNodes::Staying => {
+            WhichNodes::Staying { n_returns } => {
                 let request = entry.started().map(|started| &started.request.nodes);
-                let leaving = entry.agreed_to_leave().map(|(_, nodes)| nodes).unwrap_or_default();
+                let returns = entry.returns(state.settings());
                 // It is unknown yet which of them leave: those that stay may all be in this ledger.
                 let most = |cluster: ClusterId| {
                     let held = request.and_then(|nodes| nodes.get(&cluster)).copied().unwrap_or(0);
-                    i64::from(held).saturating_sub_unsigned(leaving.get(&cluster).copied().unwrap_or(0)).max(0)
+                    let back = returns.iter().take(n_returns).filter(|back| back.cluster == cluster);
+                    back.fold(i64::from(held), |held, back| held.saturating_sub_unsigned(back.nodes)).max(0)
                 };
                 let held = self.count(state, entry.nodes()).into_iter();
                 held.map(|(cluster, nodes)| (cluster, nodes.min(most(cluster)))).collect()
@@ -308,11 +309,31 @@ pub(super) fn held_nodes(state: &State, now: Time) -> impl Iterator<Item = (Node
                 }
                 WhichNodes::Leaving => entry.leaving(),
                 WhichNodes::Promised => entry.promised_nodes().collect(),
-                WhichNodes::Staying | WhichNodes::Count(_) => Vec::new(),
+                WhichNodes::Staying { n_returns } => staying(state, entry, n_returns),
+                WhichNodes::Count(_) => Vec::new(),
             };
             nodes.into_iter().map(move |node| (node, (from, until)))
         })
     })
+}
+
+/// Returns the nodes that are left to a job after so many of its returns: it gives back the last ones of a cluster, unless
+/// it chooses others, and never the first.
+fn staying(state: &State, entry: &Job, n_returns: usize) -> Vec<NodeId> {
+    let mut back: BTreeMap<ClusterId, u64> = BTreeMap::new();
+    for returned in entry.returns(state.settings()).into_iter().take(n_returns) {
+        *back.entry(returned.cluster).or_default() += returned.nodes;
+    }
+    let own = own(entry);
+    let Some((first, others)) = own.split_first() else { return Vec::new() };
+    let stays = |node: &&NodeId| match back.get_mut(&state.nodes()[*node].cluster) {
+        Some(n_nodes) if *n_nodes > 0 => {
+            *n_nodes -= 1;
+            false
+        }
+        Some(_) | None => true,
+    };
+    [first].into_iter().chain(others.iter().rev().filter(stays)).copied().collect()
 }
 
 /// Returns the usable nodes that meet a constraint.

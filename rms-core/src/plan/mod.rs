@@ -47,15 +47,15 @@ use std::collections::BTreeMap;
 use rms_model::{ClusterId, JobId, NodeId, Request, Slice, Time, View, profile};
 
 pub(crate) use around::{
-    Gain, Loss, delayed, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after, room_beside, spare,
-    spare_licences, starts_after,
+    Gain, Loss, delayed, n_beside_stages, plan_after, plan_around, plan_if_kept, plan_if_longer, room, room_after,
+    room_beside, spare, spare_licences, starts_after,
 };
 pub(crate) use explain::{QueuePosition, Waiting, outcome_reason, reason, short_reason};
 pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use kept::KeptPlan;
 pub(crate) use ledger::base_blocks;
 pub(crate) use mates::{GuestStart, LentCores, SharingRound};
-pub(crate) use promised::{Longer, PromisedStages};
+pub(crate) use promised::first_late_stage;
 pub(crate) use row::row_beside;
 
 use crate::state::{IdSet, State};

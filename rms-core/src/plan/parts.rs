@@ -3,7 +3,6 @@
 use rms_model::{ClusterId, NodeId, Request, Settings, Span, Time};
 
 use crate::state::job::{Job, Phase, Started};
-use crate::state::negotiations::promise_end;
 
 /// What a job that holds nodes will hold for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +16,8 @@ pub(super) struct Part {
 pub(super) enum WhichNodes {
     /// The nodes of its current stage.
     Held,
-    /// The nodes of its current stage that it has not agreed to give back.
-    Staying,
+    /// The nodes of its current stage, without the first of those that it [gives back](Job::returns).
+    Staying { n_returns: usize },
     /// The nodes of one cluster, which a ghost may leave before the others.
     In(ClusterId),
     /// The nodes that it has freed, until their processes are gone.
@@ -33,30 +32,44 @@ pub(super) enum WhichNodes {
 /// overdue job is shown a little longer than now; otherwise others would be planned onto its nodes.
 pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     let overdue = now + settings.kill_grace.max(Span::from_secs(1));
-    let mut parts = parts_as_held(entry, now, overdue);
-    if let Some((agreed, _)) = entry.agreed_to_leave() {
-        // Other jobs are planned for what it has promised; otherwise nodes that gather for one of them would be given
-        // out meanwhile.
-        split(&mut parts, promise_end(settings, agreed).max(overdue));
+    let mut parts = parts_as_held(entry, (now, overdue), settings);
+    // Other jobs are planned for what it gives back; otherwise nodes that gather for one of them would be given out
+    // meanwhile.
+    for (idx, back) in entry.returns(settings).iter().enumerate() {
+        split(&mut parts, back.at.max(overdue), WhichNodes::Staying { n_returns: idx + 1 });
     }
     parts
 }
 
 /// Returns the time for which a job holds its present nodes, as far as is known now.
 pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
-    let parts = parts_as_held(entry, now, now + settings.kill_grace.max(Span::from_secs(1)));
+    let parts = parts_as_held(entry, (now, now + settings.kill_grace.max(Span::from_secs(1))), settings);
     parts.iter().find(|part| part.nodes == WhichNodes::Held).map(|part| (part.from, part.until))
 }
 
-/// Splits off the time after `at`, when only the nodes that stay are held.
-fn split(parts: &mut Vec<Part>, at: Time) {
-    let Some(held) = parts.iter_mut().find(|part| part.nodes == WhichNodes::Held && part.until > at) else { return };
-    let later = Part { from: at, until: held.until, nodes: WhichNodes::Staying };
-    held.until = at;
-    parts.push(later);
+/// Splits off the time after `at` of what a job holds now: then, only `staying` are held.
+fn split(parts: &mut Vec<Part>, at: Time, staying: WhichNodes) {
+    let is_held = |nodes: WhichNodes| matches!(nodes, WhichNodes::Held | WhichNodes::Staying { .. });
+    let held = parts.iter_mut().find(|part| is_held(part.nodes) && part.from <= at && part.until > at);
+    match held {
+        Some(held) if held.from == at => held.nodes = staying,
+        Some(held) => {
+            let later = Part { from: at, until: held.until, nodes: staying };
+            held.until = at;
+            parts.push(later);
+        }
+        None => {}
+    }
 }
 
-fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
+fn parts_as_held(entry: &Job, (now, overdue): (Time, Time), settings: &Settings) -> Vec<Part> {
+    // It may hold them as long as its other nodes, unless it gets them for a limited time.
+    let promised = |held: Part| {
+        let all = entry.negotiations.iter().flat_map(|negotiations| &negotiations.all);
+        let open = all.filter(|negotiation| !negotiation.held.is_empty());
+        let until = open.map(|negotiation| negotiation.free_again(settings, now).unwrap_or(held.until)).max()?;
+        Some(Part { until: until.min(held.until), nodes: WhichNodes::Promised, ..held })
+    };
     match &entry.phase {
         Phase::Started(Started { evolved: Some(evolved), ending: None, at, .. }) => {
             let course = &evolved.course;
@@ -65,14 +78,12 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
             let is_due = course.next_change() <= now;
             let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
             let held_until = if is_due && !is_growing { overdue } else { course.next_change() + late_by };
-            let mut parts = vec![Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held }];
+            let held = Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held };
+            let mut parts = vec![held];
             if !evolved.leaving.is_empty() {
                 parts.push(Part { from: (*at).min(now), until: overdue, nodes: WhichNodes::Leaving });
             }
-            // It may hold them as long as its other nodes.
-            if entry.promised_nodes().next().is_some() {
-                parts.push(Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Promised });
-            }
+            parts.extend(promised(held));
             let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
             for (leg, until) in course.legs.iter().skip(1).zip(next_starts) {
                 let from = (leg.start + late_by).max(held_until);
@@ -86,10 +97,8 @@ fn parts_as_held(entry: &Job, now: Time, overdue: Time) -> Vec<Part> {
             let until = if planned > now { planned } else { overdue };
             let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
             let leaving = Part { until: overdue, nodes: WhichNodes::Leaving, ..held };
-            let promised = Part { nodes: WhichNodes::Promised, ..held };
             let is_leaving = !entry.leaving().is_empty();
-            let is_promised = entry.promised_nodes().next().is_some();
-            let parts = [Some(held), is_leaving.then_some(leaving), is_promised.then_some(promised)];
+            let parts = [Some(held), is_leaving.then_some(leaving), promised(held)];
             parts.into_iter().flatten().collect()
         }
         Phase::Ghost(ghost) if ghost.parts.is_empty() => {

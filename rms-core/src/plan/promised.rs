@@ -8,6 +8,7 @@ use rms_model::{ClusterId, JobId, NodeId, Profile, Time};
 use super::evolve::occupation_beside;
 use super::ledger::eligible;
 use super::parts::{Part, WhichNodes, cluster_of, parts, to_come};
+use crate::state::job::Started;
 use crate::state::{State, constraint_of};
 
 /// What running applications will need on a cluster besides the nodes that they have.
@@ -71,6 +72,17 @@ impl PromisedStages {
         let counted = self.counted.iter().filter_map(|counted| Some((counted.first_late(all_longer)?, counted.job)));
         named.chain(counted).min()
     }
+}
+
+/// Returns the first promised stage that could not begin in time if a running job kept its nodes longer, from its present
+/// end to `until`, and whose it is.
+pub(crate) fn first_late_stage(state: &State, now: Time, started: &Started, until: Time) -> Option<(Time, JobId)> {
+    let from = started.at + started.request.wall;
+    let late = |cluster: &ClusterId| {
+        let longer = Longer { nodes: started.nodes.clone(), from, until };
+        PromisedStages::of(state, now, *cluster).first_late(&[longer])
+    };
+    started.request.nodes.keys().filter_map(late).min()
 }
 
 impl Counted {

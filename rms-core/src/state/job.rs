@@ -10,13 +10,13 @@ use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
 use rms_api::desired::NodeExit;
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run, Span,
-    Time, Usage, Work,
+    ClusterId, CpuLoans, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run,
+    Settings, Span, Time, Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::state::course::{Cores, Evolved};
-use crate::state::negotiations::{JobNegotiations, Negotiation};
+use crate::state::negotiations::{JobNegotiations, Negotiation, NodeReturn};
 use crate::state::sharing::Sharing;
 use crate::state::threads_of_core;
 
@@ -289,6 +289,17 @@ impl Job {
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {
         // One negotiation is open for each direction, so there is no other.
         self.negotiations.iter().flat_map(|negotiations| negotiations.open()).find_map(Negotiation::agreed_to_leave)
+    }
+
+    /// Returns the nodes that it will give back before its end, in order of time.
+    pub(crate) fn returns(&self, settings: &Settings) -> Vec<NodeReturn> {
+        self.negotiations.as_ref().map(|negotiations| negotiations.returns(settings)).unwrap_or_default()
+    }
+
+    /// Returns whether it will give nodes back before its end.
+    pub(crate) fn gives_back(&self) -> bool {
+        let has_loans = self.negotiations.as_ref().is_some_and(|negotiations| !negotiations.loans.is_empty());
+        has_loans || self.agreed_to_leave().is_some()
     }
 
     /// Returns the nodes that are kept free for what is negotiated with it.

@@ -7,7 +7,6 @@ use rms_api::negotiate::Declared;
 use rms_model::{ClusterId, Grant, JobId, NodeId, Time};
 
 use super::{ApplyError, BumpedNodes, State};
-use crate::state::job::Job;
 use crate::state::negotiations::{Asking, JobNegotiations};
 
 impl State {
@@ -20,10 +19,11 @@ impl State {
     ) -> Result<(), ApplyError> {
         let known = dialogue.nodes().into_iter().flatten().filter_map(|node| self.nodes.get(node));
         let names = known.map(|entry| entry.name.clone()).collect();
-        let agreed = |state: &State| state.jobs.get(&job).and_then(Job::agreed_to_leave);
-        let before = agreed(self);
+        let will_leave =
+            |state: &State| state.jobs.get(&job).map(|entry| (entry.agreed_to_leave(), entry.gives_back()));
+        let before = will_leave(self);
         self.negotiations_mut(job)?.record_dialogue(at, dialogue, asking, names);
-        if agreed(self) != before
+        if will_leave(self) != before
             && let Some(entry) = self.jobs.get(&job)
         {
             self.index.recount(job, entry, &self.nodes);
@@ -143,6 +143,9 @@ impl State {
         cluster: Option<ClusterId>,
     ) -> Result<(), ApplyError> {
         self.negotiations_mut(job)?.loans.retain(|loan| !loan.is_of(id, cluster));
+        if let Some(entry) = self.jobs.get(&job) {
+            self.index.recount(job, entry, &self.nodes);
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Side, Sizes, Template};
+use negotiation::{Dialogue, Direction, Item, NegotiationId, Phase, Price, Reason, Resource, Side, Sizes, Template};
 use rms_api::negotiate::{Ask, Declared, NegotiationRecord, RoundRecord, Said};
 use rms_model::{ClusterId, NodeId, Settings, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,15 @@ pub struct Loan {
     pub called: Option<NegotiationId>,
 }
 
+/// Nodes of a cluster that an application will give back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeReturn {
+    pub(crate) cluster: ClusterId,
+    pub(crate) nodes: u64,
+    /// By when they are free at the latest.
+    pub(crate) at: Time,
+}
+
 /// Nodes agreed at a price: the side that takes them pays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
@@ -113,6 +122,31 @@ impl JobNegotiations {
     /// Records of all remembered negotiations, the oldest first.
     pub fn records(&self) -> Vec<NegotiationRecord> {
         self.past.iter().cloned().chain(self.all.iter().map(Negotiation::record)).collect()
+    }
+
+    /// Returns what the application has agreed to give back and has not begun to leave, and the nodes that it has for a
+    /// limited time, in order of time.
+    pub(crate) fn returns(&self, settings: &Settings) -> Vec<NodeReturn> {
+        let mut loans = self.loans.clone();
+        let mut returns = Vec::new();
+        for negotiation in self.open().filter(|negotiation| negotiation.direction() == Direction::Shrink) {
+            let agreed = match negotiation.phase() {
+                Phase::Accepted | Phase::Committing => negotiation.not_lost(),
+                Phase::Idle | Phase::Offered(_) | Phase::Countered(_) | Phase::Pledged => continue,
+                Phase::Leaving | Phase::Failing | Phase::Applied | Phase::Ended(_) => continue,
+            };
+            for (cluster, nodes) in agreed {
+                repay(&mut loans, negotiation.id(), cluster, nodes);
+                if !negotiation.is_handed_over {
+                    returns.push(NodeReturn { cluster, nodes, at: promise_end(settings, negotiation.since()) });
+                }
+            }
+        }
+        let of_loan =
+            |Loan { cluster, nodes, until, .. }: Loan| NodeReturn { cluster, nodes, at: loan_end(settings, until) };
+        returns.extend(loans.into_iter().map(of_loan));
+        returns.sort_by_key(|back| back.at);
+        returns
     }
 
     /// Records a change of a dialogue. `names` are the names of the nodes in the dialogue.
@@ -208,15 +242,14 @@ impl JobNegotiations {
     fn apply_terms(&mut self, at: Time, negotiation: &Negotiation) {
         let Some(template) = negotiation.dialogue.proposal() else { return };
         for item in template.items().iter().filter(|item| item.is_live()) {
-            let after = item.terms.duration.map(|duration| at + duration);
-            let until = after.into_iter().chain(item.terms.give_back_by).min();
-            let negotiation::Resource::Nodes(cluster) = item.resource else { continue };
+            let until = item.terms.ends(at);
+            let Resource::Nodes(cluster) = item.resource else { continue };
             let (id, nodes, direction) = (negotiation.dialogue.id(), item.quantity.0, template.direction());
             if let (Direction::Grow, Some(until)) = (direction, until) {
                 self.loans.push(Loan { id, cluster, nodes, until, called: None });
             }
             if direction == Direction::Shrink {
-                self.repay(cluster, nodes);
+                repay(&mut self.loans, id, cluster, nodes);
             }
             if item.terms.price != Price(0) {
                 let charge = Charge { id, cluster, direction, nodes, price: item.terms.price, since: at, until };
@@ -240,17 +273,19 @@ impl JobNegotiations {
             self.settled = self.settled.saturating_add(oldest.cost(oldest.nodes, at));
         }
     }
+}
 
-    /// Reduces the loans of a cluster, the newest first.
-    fn repay(&mut self, cluster: ClusterId, nodes: u64) {
-        let mut left = nodes;
-        for loan in self.loans.iter_mut().rev().filter(|loan| loan.cluster == cluster) {
-            let repaid = loan.nodes.min(left);
-            loan.nodes -= repaid;
-            left -= repaid;
-        }
-        self.loans.retain(|loan| loan.nodes > 0);
+/// Reduces the loans of a cluster by what a shrink gives back: the one that it was opened for first, then the newest.
+fn repay(loans: &mut Vec<Loan>, by: NegotiationId, cluster: ClusterId, nodes: u64) {
+    let mut left = nodes;
+    let (called, others): (Vec<&mut Loan>, Vec<&mut Loan>) =
+        loans.iter_mut().rev().filter(|loan| loan.cluster == cluster).partition(|loan| loan.called == Some(by));
+    for loan in called.into_iter().chain(others) {
+        let repaid = loan.nodes.min(left);
+        loan.nodes -= repaid;
+        left -= repaid;
     }
+    loans.retain(|loan| loan.nodes > 0);
 }
 
 impl Loan {
@@ -317,6 +352,17 @@ impl Negotiation {
         };
         let nodes = is_agreed.then(|| self.not_lost())?;
         (!nodes.is_empty()).then(|| (self.since(), nodes))
+    }
+
+    /// Returns by when the nodes of a growth are free again at the latest, if all of them come at `at` for a limited time.
+    pub(crate) fn free_again(&self, settings: &Settings, at: Time) -> Option<Time> {
+        let items = self.dialogue.proposal()?.items().iter().filter(|item| item.is_live());
+        let until = |item: &Item| match item.resource {
+            Resource::Nodes(_) => item.terms.ends(at),
+            _ => None,
+        };
+        let ends: Option<Vec<Time>> = items.map(until).collect();
+        ends?.into_iter().max().map(|until| loan_end(settings, until))
     }
 
     /// Returns the number of nodes by cluster that are proposed or agreed, without those that are lost.
@@ -426,6 +472,12 @@ pub const MAX_PAST: usize = 64;
 /// them.
 pub(crate) fn promise_end(settings: &Settings, agreed: Time) -> Time {
     agreed + promise_span(settings) + promise_span(settings) + settings.exit_grace + settings.kill_grace
+}
+
+/// Returns the latest time at which nodes are free that an application has until a time: it is asked for them then, and
+/// may take as long to answer as an offer is valid.
+fn loan_end(settings: &Settings, until: Time) -> Time {
+    promise_end(settings, until + settings.offer_valid)
 }
 
 /// Returns how long an application may take to give what it promised before it is warned.

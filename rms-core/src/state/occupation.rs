@@ -47,7 +47,7 @@ impl Occupation {
                 self.evolving.insert(job);
                 return;
             }
-            Phase::Started(_) if entry.agreed_to_leave().is_some() => {
+            Phase::Started(_) if entry.gives_back() => {
                 self.evolving.insert(job);
                 return;
             }

@@ -1,8 +1,8 @@
 //! Jobs that start on cores lent by running jobs, and what happens to both (004).
 
-use rms_api::answer::{Answer, JobState};
+use rms_api::answer::JobState;
 use rms_api::call::update::{Changes, WallChange};
-use rms_api::call::{Nodes, Query, Select, Shape};
+use rms_api::call::{Nodes, Select, Shape};
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Identity, Inventory, JobId, Mebibytes, NodeId, Outcome, Role, Span};
@@ -134,13 +134,10 @@ fn a_loan_began_when_its_guest_got_the_cores() {
         let since = |job| world.rms.state().jobs()[&job].sharing().map(|sharing| sharing.since);
         assert_eq!(since(job), Some(world.now));
     }
-    let mut loans = |job: JobId| match world.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) {
-        Answer::Detail { mut jobs, .. } => {
-            let sharing = jobs.remove(0).sharing.expect("it shares");
-            let all = sharing.lent.into_iter().chain(sharing.borrowed);
-            all.map(|loan| (loan.job, loan.since)).collect::<Vec<_>>()
-        }
-        other => panic!("no details: {other:?}"),
+    let mut loans = |job: JobId| {
+        let sharing = world.detail(job).sharing.expect("it shares");
+        let all = sharing.lent.into_iter().chain(sharing.borrowed);
+        all.map(|loan| (loan.job, loan.since)).collect::<Vec<_>>()
     };
     assert_eq!((loans(owner), loans(guest)), (vec![(guest, began)], vec![(owner, began)]));
 }

@@ -26,8 +26,8 @@ mod sharers;
 mod sharing;
 mod trouble;
 
-use rms_api::answer::{Answer, JobLine};
-use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::answer::{Answer, JobDetail, JobLine};
+use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, NodeReport};
 use rms_api::refusal::Refusal;
@@ -168,6 +168,13 @@ impl World {
         match self.ask(Call::Query(Query::Queue(Default::default()))) {
             Answer::Queue { jobs, .. } => jobs.into_iter().find(|line| line.job == job).expect("it is in the system"),
             other => panic!("no queue: {other:?}"),
+        }
+    }
+
+    pub(crate) fn detail(&mut self, job: JobId) -> JobDetail {
+        match self.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) {
+            Answer::Detail { mut jobs, .. } => jobs.remove(0),
+            other => panic!("no details: {other:?}"),
         }
     }
 

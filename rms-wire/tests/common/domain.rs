@@ -548,6 +548,7 @@ fn first_answers() -> Vec<Answer> {
     let cores = || CoresLine { node: "n2".to_owned(), n_cores: 3, all: 8, is_in_force: false };
     let detail = |job, tasks| JobDetail {
         sharing: None,
+        limited: Vec::new(),
         line: job_line(job),
         spec: std::sync::Arc::new(spec(tasks)),
         cores: vec![cores()],

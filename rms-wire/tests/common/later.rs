@@ -287,6 +287,7 @@ pub fn answers() -> Vec<Answer> {
         licences: BTreeMap::new(),
         ended_before: None,
         sharing: None,
+        limited: Vec::new(),
     }];
     let loan = |node: &str, other: u64, is_in_force| LoanLine {
         node: node.to_owned(),

@@ -2,7 +2,7 @@
 //! negotiated.
 
 use negotiation::{Direction, Ending, Item, Phase, Reason, Resource, SetRule, Terms};
-use rms_api::call::{Nodes, Query, Select, Shape};
+use rms_api::call::{Nodes, Shape};
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_api::{Answer, Call};
@@ -122,10 +122,7 @@ impl Scene {
 
     /// Returns the licences that a job is shown to have, of each cluster.
     fn licences_shown(&mut self, job: JobId) -> Vec<String> {
-        match self.call(Call::Query(Query::Job(Select::Ids(vec![job])))) {
-            Ok(Answer::Detail { mut jobs, .. }) => jobs.remove(0).licences.values().map(Devices::to_string).collect(),
-            other => panic!("not shown: {other:?}"),
-        }
+        self.world.detail(job).licences.values().map(Devices::to_string).collect()
     }
 }
 

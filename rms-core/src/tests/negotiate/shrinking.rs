@@ -157,6 +157,62 @@ fn a_loan_is_given_back_in_time() {
     scene.is_durable();
 }
 
+/// What comes back for one loan counts against no other one.
+#[test]
+fn each_loan_is_given_back_at_its_own_time() {
+    let mut scene = Scene::new(6);
+    let job = scene.submit(2, hour(), Some(malleable(1, 6, OnResize::Workers)));
+    for (n_nodes, mins) in [(2, 10), (1, 30)] {
+        let mut ask = nodes(Direction::Grow, n_nodes, n_nodes);
+        ask.duration = Some(Span::from_mins(mins));
+        let ticket = scene.ask(job, ask);
+        assert!(matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. })));
+    }
+    assert_eq!(scene.held(job).len(), 5);
+    scene.after(Span::from_mins(11));
+    assert_eq!((scene.held(job).len(), scene.n_free()), (3, 3));
+    scene.after(Span::from_mins(20));
+    assert_eq!((scene.held(job), scene.n_free()), (vec![1, 2], 4));
+    scene.is_durable();
+}
+
+/// Others are planned for what comes back, by the latest time at which that is free.
+#[test]
+fn a_loan_is_planned_to_come_back() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Workers)));
+    let mut ask = nodes(Direction::Grow, 2, 2);
+    ask.duration = Some(Span::from_mins(10));
+    scene.ask(job, ask);
+    let waiting = [2, 4].map(|n_nodes| scene.submit(n_nodes, hour(), None));
+    let begun = scene.world.now;
+    let estimates = waiting.map(|waiting| scene.world.line(waiting).estimate.expect("it can start").since(begun));
+    let bound = Span::from_mins(10)..Span::from_mins(15);
+    assert!(bound.contains(&estimates[0]) && estimates[1] > hour(), "{estimates:?}");
+    assert_eq!(scene.world.detail(job).limited.iter().map(|part| part.nodes).sum::<u64>(), 2);
+    scene.after(Span::from_mins(11));
+    assert!(scene.is_started(waiting[0]));
+    assert!(scene.world.detail(job).limited.is_empty());
+}
+
+/// A growth that is over before a waiting job needs the nodes delays nobody.
+#[test]
+fn a_short_loan_fits_before_a_waiting_job() {
+    for (duration, is_granted) in [(Some(10), true), (Some(30), false), (None, false)] {
+        let mut scene = Scene::new(5);
+        let job = scene.submit(2, hour(), Some(malleable(1, 4, OnResize::Workers)));
+        scene.submit(2, Span::from_mins(20), None);
+        let waiting = scene.submit(3, hour(), None);
+        let before = scene.world.line(waiting).estimate;
+        let mut ask = nodes(Direction::Grow, 1, 1);
+        ask.duration = duration.map(Span::from_mins);
+        let ticket = scene.ask(job, ask);
+        let is_ready = matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. }));
+        assert_eq!(is_ready, is_granted, "{duration:?}");
+        assert_eq!(scene.world.line(waiting).estimate, before);
+    }
+}
+
 #[test]
 fn who_will_not_give_back_what_was_lent_loses_it() {
     let mut scene = Scene::new(4);

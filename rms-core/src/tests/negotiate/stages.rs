@@ -3,11 +3,11 @@
 
 use negotiation::{Direction, Message, SetRule, Statement};
 use rms_api::answer::Answer;
-use rms_api::negotiate::{Declared, Holding, Manner, NegotiatorCall};
+use rms_api::negotiate::{Ask, Asked, Declared, Holding, Manner, NegotiatorCall};
 use rms_api::{Call, Refusal};
-use rms_model::{Evolving, ExpandLimit, Expansion, JobId, Sizes, Span};
+use rms_model::{Evolving, ExpandLimit, Expansion, JobId, OnResize, Sizes, Span};
 
-use super::Scene;
+use super::{Scene, malleable, nodes};
 
 /// Creates a scene with `release_grace`, so that the job can choose when its stage is over.
 fn scene_in_stages(text: &str) -> (Scene, JobId) {
@@ -57,6 +57,29 @@ fn who_attaches_hears_of_each_stage_and_names_what_it_frees() {
     let third = holding(&mut scene, job);
     assert_eq!((third.generation, sizes(&third), departing(&third).len()), (3, vec![2], 0));
     scene.is_durable();
+}
+
+/// No negotiation with another application takes what a later stage needs: neither nodes, nor nodes for longer.
+#[test]
+fn what_was_promised_to_a_stage_is_given_to_nobody() {
+    let hour = Span::from_hours(1);
+    let malleable = || Some(malleable(1, 4, OnResize::Workers));
+    for (duration, n_more) in [(None, 0), (Some(hour), 0), (Some(Span::from_secs(1)), 2)] {
+        // Two nodes of four are nobody's, and the second stage needs them.
+        let (mut scene, _) = scene_in_stages("1x10m,3x20m");
+        scene.set("offer_valid", "1s");
+        let grows = scene.submit(1, hour, malleable());
+        let mut ask = nodes(Direction::Grow, 2, 1);
+        ask.duration = duration;
+        scene.ask(grows, ask);
+        assert_eq!(scene.held(grows).len(), 1 + n_more, "{duration:?}");
+    }
+    let (mut scene, _) = scene_in_stages("1x10m,3x20m");
+    scene.submit(1, hour, malleable());
+    let longer = scene.submit(1, Span::from_mins(9), malleable());
+    scene.ask(longer, Ask { what: Asked::Time, ..nodes(Direction::Grow, 30 * 60_000, 1) });
+    let started = scene.world.rms.state().jobs()[&longer].started().expect("it runs");
+    assert_eq!(started.request.wall, Span::from_mins(10), "the stage needs its node then");
 }
 
 #[test]
