@@ -311,8 +311,14 @@ fn free_of(free: u32, total: u32) -> String {
 
 fn licence_holder(holder: &Blocker, now: Time) -> String {
     let until = if holder.until <= now { String::new() } else { format!(" until {}", stamp::short(holder.until, now)) };
-    let ends = if holder.state == JobState::Ending { ", which is being ended," } else { "" };
-    format!("job {}{ends} has some{until}", holder.job)
+    let has = match holder.state {
+        JobState::Ending => ", which is being ended, has some".to_owned(),
+        JobState::Started | JobState::Ghost | JobState::Finished => " has some".to_owned(),
+        JobState::Submitted | JobState::Held | JobState::RequestSent | JobState::Waiting => {
+            format!(" is planned before it, with some from {}", stamp::short(holder.from, now))
+        }
+    };
+    format!("job {}{has}{until}", holder.job)
 }
 
 fn blocker(blocker: &Blocker, part: Option<&str>, open: &[NegotiationLine], now: Time) -> String {
@@ -609,11 +615,16 @@ mod tests {
             neighbours: Vec::new(),
             lenders: None,
         };
-        let by = vec![holds(3, JobState::Started, 1, 0, 600), holds(4, JobState::Ending, 1, 0, 900)];
+        let by = vec![
+            holds(3, JobState::Started, 1, 0, 600),
+            holds(4, JobState::Ending, 1, 0, 900),
+            holds(5, JobState::Waiting, 1, 900, 1200),
+        ];
         assert_eq!(
             reason(&blocked(0, by), &[], now),
             "it needs 2 of licence matlab of cluster a, but until 00:10:00 UTC none of 2 is free: job 3 has some until \
-             00:10:00, job 4, which is being ended, has some until 00:15:00"
+             00:10:00, job 4, which is being ended, has some until 00:15:00, job 5 is planned before it, with some from \
+             00:15:00 until 00:20:00"
         );
         let said = reason(&blocked(1, Vec::new()), &[], now);
         assert!(said.ends_with("only 1 of 2 is free"), "{said}");

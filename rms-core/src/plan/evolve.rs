@@ -76,11 +76,11 @@ impl Pass<'_> {
                     let is_first = best.as_ref().is_none_or(|(_, earliest)| completion < *earliest);
                     if is_first {
                         let request = Request::on_one(cluster, first_nodes, fit.expanded.span());
-                        let blocked = if fit.start > self.now {
-                            blocked(&occupied, (cluster, capacity), &evolving.stages, self.now)
-                        } else {
-                            None
-                        };
+                        let licences = &spec.resources.licences;
+                        let of_licence = || self.licences.blocked_before(self.state, licences, &request, fit.start);
+                        let of_nodes = || blocked(&occupied, (cluster, capacity), &evolving.stages, self.now);
+                        let is_later = fit.start > self.now;
+                        let blocked = is_later.then(|| of_licence().or_else(of_nodes)).flatten();
                         let start = fit.start;
                         let fit = Some(Box::new(fit));
                         let found = Found {
@@ -157,6 +157,6 @@ fn blocked(
         let until = occupied.last_above(capacity - nodes, from, until)?;
         let before = until - Span::from_millis(1);
         let step = Step { from: before.max(from), nodes: occupied.at(before) };
-        Some(Blocked { cluster, step, until, wanted: nodes as u32, capacity })
+        Some(Blocked { cluster, step, until, wanted: nodes as u32, capacity, licence: None })
     })
 }

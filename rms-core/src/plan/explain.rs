@@ -108,9 +108,13 @@ pub(crate) fn outcome_reason(
         let placement = plan.placements.get(waiting.placed_idx);
         *lenders = placement.and_then(|placed| mates::lenders(state, plan.now, placed.job, request, *at)).map(Box::new);
     }
-    if let Some(Reason::Blocked { cluster, licence: Some(licence), by, .. }) = &mut reason {
-        let cluster = state.cluster_named(cluster);
-        *by = cluster.map_or_else(Vec::new, |cluster| licences::holders(state, plan.now, cluster, &licence.name));
+    if let (Some(Reason::Blocked { cluster, licence: Some(licence), by, .. }), Placed::Later { request, at, .. }) =
+        (&mut reason, outcome)
+        && let Some(cluster) = state.cluster_named(cluster)
+    {
+        let planned = plan.placements.get(..waiting.placed_idx).unwrap_or(&plan.placements);
+        let last = *at - Span::from_millis(1);
+        *by = licences::holders(state, (plan.now, planned), cluster, &licence.name, (last, last + request.wall));
         by.truncate(MAX_BLOCKERS);
     }
     reason
@@ -148,12 +152,18 @@ fn outcome_reason_by(
                 return Some(expected);
             }
             let wants_neighbours = spec.resources.contiguous;
-            let licence = licences::shortage(state, plan.now, &spec.resources.licences, request);
+            let licence = match blocked {
+                Some(blocked) => blocked.licence.as_deref().map(|licence| (blocked.cluster, licence.clone())),
+                None => licences::shortage(state, plan.now, &spec.resources.licences, request),
+            };
             let (of_licence, licence) = licence.unzip();
             if wants_neighbours && licence.is_none() && *at > plan.now && !nodes.is_empty() {
                 return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
             }
-            let taken = taken(*at, request, blocked.as_ref());
+            let taken = match (&licence, blocked) {
+                (Some(_), Some(blocked)) => Some(BusyWindow::step(blocked, plan.now)),
+                (_, _) => taken(*at, request, blocked.as_ref()),
+            };
             // Nodes are free for it, or will be at once, and no job blocks it.
             let Some(BusyWindow { cluster, wanted, capacity, busy, from, until, by }) = taken else {
                 return Some(Reason::NotPlanned { next_pass });
@@ -361,7 +371,7 @@ fn busy_step(state: &State, now: Time, at: Time, request: &Request, blocked: Opt
 
 impl BusyWindow {
     fn step(blocked: &Blocked, now: Time) -> BusyWindow {
-        let Blocked { cluster, step, until, wanted, capacity } = *blocked;
+        let Blocked { cluster, step, until, wanted, capacity, licence: _ } = *blocked;
         let from = step.from.max(now);
         BusyWindow { cluster, wanted, capacity, busy: step.nodes, from, until, by: Vec::new() }
     }

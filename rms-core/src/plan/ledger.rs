@@ -285,7 +285,7 @@ impl<'a> Ledger<'a> {
     /// Explains why a hole is later than requested.
     pub(super) fn blocked(&self, cluster: ClusterId, wanted: u32, hole: Hole) -> Option<Blocked> {
         let capacity = i64::from(self.capacity_of(cluster));
-        hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity })
+        hole.blocked_by.map(|step| Blocked { cluster, step, until: hole.start, wanted, capacity, licence: None })
     }
 }
 

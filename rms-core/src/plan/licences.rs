@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use rms_api::answer::{Blocker, LicenceShortage};
+use rms_model::profile::Step;
 use rms_model::{ClusterId, Devices, JobId, Mebibytes, NodeId, Request, Slice, Span, Time};
 
 use super::timeline::Timeline;
+use super::{Blocked, Placement};
 use crate::state::job::Job;
 use crate::state::{Piece, State};
 
@@ -71,6 +73,26 @@ impl Licences {
         }
     }
 
+    /// Returns the cluster and the licence, if there is one, of which too few are free for a job to start just before
+    /// `at`.
+    pub(super) fn blocked_before(
+        &self,
+        state: &State,
+        wanted: &Devices,
+        request: &Request,
+        at: Time,
+    ) -> Option<Blocked> {
+        let from = at - Span::from_millis(1);
+        request.nodes.iter().filter(|(_, nodes)| **nodes > 0).find_map(|(cluster, nodes)| {
+            let all = state.settings().licences_of(&state.clusters()[cluster]);
+            let left = self.by_cluster.get(cluster)?.least((from, from + request.wall)).devices;
+            let licence = Some(Box::new(lacking(wanted, &left, all)?));
+            let capacity = state.n_usable(*cluster).into();
+            let step = Step { from, nodes: capacity };
+            Some(Blocked { cluster: *cluster, step, until: at, wanted: *nodes, capacity, licence })
+        })
+    }
+
     /// Takes licences for a time; or, with a `sign` of -1, gives them back.
     pub(super) fn take(&mut self, wanted: &Devices, request: &Request, times: (Time, Time), sign: i64) {
         if wanted.is_empty() {
@@ -85,7 +107,8 @@ impl Licences {
     }
 }
 
-/// Finds the first cluster where too few of a licence are free now, without regard to waiting jobs.
+/// Finds the first cluster where too few of a licence are free now, without regard to waiting jobs: for jobs that the
+/// plan has not placed before a certain time.
 pub(super) fn shortage(
     state: &State,
     now: Time,
@@ -103,8 +126,15 @@ pub(super) fn shortage(
     })
 }
 
-/// Returns the running jobs that have some of this licence, in the order of their ends.
-pub(super) fn holders(state: &State, now: Time, cluster: ClusterId, name: &str) -> Vec<Blocker> {
+/// Returns the jobs that have some of this licence, or are planned to have some, at some of these times, in the order of
+/// their ends.
+pub(super) fn holders(
+    state: &State,
+    (now, planned): (Time, &[Placement]),
+    cluster: ClusterId,
+    name: &str,
+    (from, until): (Time, Time),
+) -> Vec<Blocker> {
     let holder = |(job, entry): (JobId, &Job)| {
         let has_some = entry.licences().get(&cluster).is_some_and(|licences| licences.count(name) > 0);
         let started = entry.started().filter(|_| has_some)?;
@@ -114,7 +144,23 @@ pub(super) fn holders(state: &State, now: Time, cluster: ClusterId, name: &str) 
         let until = (started.at + started.request.wall).max(now + Span::from_millis(1));
         Some(Blocker { job, state: entry.state(), nodes, from: now, until, is_offer: false, is_promised: false })
     };
-    let mut holders: Vec<Blocker> = state.licensed().filter_map(holder).collect();
+    let planned = planned.iter().filter_map(|placement| {
+        let entry = state.jobs().get(&placement.job).filter(|entry| entry.is_queued())?;
+        let request = placement.outcome.request().filter(|_| entry.spec.resources.licences.count(name) > 0)?;
+        let (nodes, from) = (*request.nodes.get(&cluster)?, placement.outcome.estimate(now)?);
+        let (state, is_promised) = (entry.state(), entry.promised.is_some());
+        Some(Blocker {
+            job: placement.job,
+            state,
+            nodes,
+            from,
+            until: from + request.wall,
+            is_offer: false,
+            is_promised,
+        })
+    });
+    let all = state.licensed().filter_map(holder).chain(planned);
+    let mut holders: Vec<Blocker> = all.filter(|holder| holder.from < until && from < holder.until).collect();
     holders.sort_by_key(|holder| (holder.until, holder.job));
     holders
 }

@@ -44,6 +44,7 @@ mod window;
 
 use std::collections::BTreeMap;
 
+use rms_api::answer::LicenceShortage;
 use rms_model::{ClusterId, JobId, NodeId, Request, Slice, Time, View, profile};
 
 pub(crate) use around::{
@@ -143,13 +144,15 @@ pub enum Placed {
 }
 
 /// The step of a cluster's profile that blocks an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     pub cluster: ClusterId,
     pub step: profile::Step,
     pub until: Time,
     pub wanted: u32,
     pub capacity: i64,
+    /// The licence that blocks it, if no nodes do.
+    pub licence: Option<Box<LicenceShortage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -187,8 +187,8 @@ impl Pass<'_> {
                 };
                 if until > start {
                     let step = Step { from: start, nodes: i64::from(usable) - n_now as i64 };
-                    let (wanted, capacity) = (wanted.n_nodes, usable.into());
-                    (start, blocked) = (until, Some(Blocked { cluster: *cluster, step, until, wanted, capacity }));
+                    let (cluster, wanted, capacity) = (*cluster, wanted.n_nodes, usable.into());
+                    (start, blocked) = (until, Some(Blocked { cluster, step, until, wanted, capacity, licence: None }));
                 }
             }
             if wanted.len() == 1 && others.n_nodes() == 0 && licences.is_empty() {
@@ -197,12 +197,7 @@ impl Pass<'_> {
             let fit = self.licences.first_fit(licences, request, start);
             let until = fit.map_err(|cluster| Shortage { cluster, wanted: request.nodes[&cluster], usable: 0 })?;
             if until > start {
-                let first = request.nodes.iter().next();
-                blocked = first.map(|(cluster, wanted)| {
-                    let capacity = self.all.capacity_of(*cluster).into();
-                    let step = Step { from: start, nodes: capacity };
-                    Blocked { cluster: *cluster, step, until, wanted: *wanted, capacity }
-                });
+                blocked = self.licences.blocked_before(self.state, licences, request, until);
                 start = until;
             }
             if start == before {

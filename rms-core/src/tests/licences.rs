@@ -1,7 +1,7 @@
 //! Licences of a cluster: granted once, planned with, and named when they are missing.
 
 use rms_api::answer::{Answer, LicenceHolder, LicenceLine, LicenceShortage, Reason};
-use rms_api::call::{Nodes, Query, Select, Shape, Submission};
+use rms_api::call::{Nodes, Query, Shape, Submission};
 use rms_api::desired::{AgentHello, NodeReport};
 use rms_api::{Call, Refusal};
 use rms_model::{Devices, ExpandLimit, Identity, Inventory, JobId, Mebibytes, Role, Span, Time};
@@ -73,14 +73,42 @@ fn a_licence_is_given_once_and_who_lacks_one_is_told_so() {
         let Some(Reason::Blocked { licence: Some(licence), .. }) = line.reason else { panic!("{:?}", line.reason) };
         let free = if policy == "fcfs" { 1 } else { 0 };
         assert_eq!(*licence, LicenceShortage { name: "matlab".to_owned(), wanted: 2, free, total: 3 });
-        let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Explain(Select::Ids(vec![waits])))) else {
-            panic!("no details")
-        };
-        let Some(Reason::Blocked { by, .. }) = &jobs[0].line.reason else { panic!("{:?}", jobs[0].line.reason) };
+        let Some(Reason::Blocked { by, .. }) = world.explained(waits) else { panic!("{policy}, {allocation}") };
         let holders: Vec<JobId> = by.iter().map(|holder| holder.job).collect();
         assert_eq!(holders, if policy == "fcfs" { vec![first] } else { vec![first, other] }, "{policy}, {allocation}");
         world.finish(first);
         assert!(world.is_running(waits), "{policy}, {allocation}");
+    }
+}
+
+/// Who waits for licences that are free now, and planned for a job before it, is told so, whatever else that one waits for.
+#[test]
+fn a_job_planned_before_is_named_with_the_licence_that_it_gets() {
+    let whole = |submission: &mut Submission| {
+        submission.shapes = vec![Shape { nodes: Nodes::Count(4), wall: Some(Span::from_secs(60)) }];
+        submission.resources.exclusive = true;
+    };
+    for (policy, allocation) in
+        ["views", "conservative"].into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")])
+    {
+        for first_has in ["all nodes", "licences"] {
+            let mut world = world(policy, allocation);
+            match first_has {
+                "licences" => world.licensed("matlab:2", 60),
+                _ => world.submit_with(whole),
+            };
+            let [planned, waits] = [100, 20].map(|secs| world.licensed("matlab:2", secs));
+            let detail = world.detail(waits);
+            let case = format!("{policy}, {allocation}, {first_has}: {detail:?}");
+            assert_eq!(detail.line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(160)), "{case}");
+            for reason in [detail.line.reason, world.line(waits).reason] {
+                let Some(Reason::Blocked { licence: Some(licence), until, .. }) = reason else { panic!("{case}") };
+                let free = LicenceShortage { name: "matlab".to_owned(), wanted: 2, free: 1, total: 3 };
+                assert_eq!((*licence, until.since(world.now)), (free, Span::from_secs(160)), "{case}");
+            }
+            let Some(Reason::Blocked { by, .. }) = world.explained(waits) else { panic!("{case}") };
+            assert_eq!(by.iter().map(|holder| holder.job).collect::<Vec<_>>(), [planned], "{case}");
+        }
     }
 }
 

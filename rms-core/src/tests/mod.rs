@@ -26,7 +26,7 @@ mod sharers;
 mod sharing;
 mod trouble;
 
-use rms_api::answer::{Answer, JobDetail, JobLine};
+use rms_api::answer::{Answer, JobDetail, JobLine, Reason};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, NodeReport};
@@ -172,8 +172,17 @@ impl World {
     }
 
     pub(crate) fn detail(&mut self, job: JobId) -> JobDetail {
-        match self.ask(Call::Query(Query::Job(Select::Ids(vec![job])))) {
-            Answer::Detail { mut jobs, .. } => jobs.remove(0),
+        self.details(Query::Job(Select::Ids(vec![job]))).remove(0)
+    }
+
+    /// Returns why a job waits, with the jobs in its way.
+    pub(crate) fn explained(&mut self, job: JobId) -> Option<Reason> {
+        self.details(Query::Explain(Select::Ids(vec![job]))).remove(0).line.reason
+    }
+
+    fn details(&mut self, query: Query) -> Vec<JobDetail> {
+        match self.ask(Call::Query(query)) {
+            Answer::Detail { jobs, .. } => jobs,
             other => panic!("no details: {other:?}"),
         }
     }

@@ -447,12 +447,9 @@ fn only_jobs_whose_ends_a_start_waits_for_are_named() {
     let [_, _] = [50, 500].map(|secs| runs(&mut world, "n3", 2, secs));
     let _too_small = runs(&mut world, "small", 2, 60);
     let waits = runs(&mut world, "", 4, 10);
-    let blockers = |world: &mut World, job| match world.ask(Call::Query(Query::Explain(Select::Ids(vec![job])))) {
-        Answer::Detail { jobs, .. } => match &jobs[0].line.reason {
-            Some(Reason::Blocked { by, .. }) => by.iter().map(|blocker| blocker.job).collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        },
-        other => panic!("no details: {other:?}"),
+    let blockers = |world: &mut World, job| match world.explained(job) {
+        Some(Reason::Blocked { by, .. }) => by.iter().map(|blocker| blocker.job).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
     };
     assert_eq!(world.line(waits).estimate, Some(world.now + Span::from_secs(100)));
     assert_eq!(blockers(&mut world, waits), [first]);
