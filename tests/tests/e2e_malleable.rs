@@ -317,9 +317,9 @@ fn a_request_is_withdrawn_by_a_signal() {
     let (log, rms) = (deployment.path().join("log"), deployment.rms_program());
     let asks = format!("timeout --preserve-status 3 {} negotiate --grow 1 --wait 5m", rms.display());
     let within = format!("{asks}; echo $? > {}; sleep 600", log.display());
-    let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", &within]);
     let rigid = deployment.submit(&["-N", "1", "-t", "10m", "--wrap", "sleep 600"]);
     deployment.wait_for_state(rigid, "started");
+    let asker = deployment.submit(&["--negotiable", "-N", "1", "-t", "10m", "--wrap", &within]);
     let open = |is_open: bool| {
         let is_so = || (negotiations_open(&deployment, asker) == usize::from(is_open)).then_some(());
         wait_until("the request", SOON, is_so);

@@ -413,6 +413,47 @@ fn long_a_team_that_is_bound_to_places_has_more_than_one_cpu_again() {
     }
 }
 
+/// A script may bind the threads with a variable of LLVM's runtime, which then ignores that the agent has switched binding
+/// off.
+#[test]
+fn a_team_that_its_script_binds_to_places_uses_all_cpus_and_follows() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let Some(program) = build_or_skip(OpenMp::Llvm, "teams") else { return };
+    let listed = two_cpus();
+    let both: BTreeSet<&str> = listed.split(',').collect();
+    for affinity in ["compact", "granularity=fine,scatter"] {
+        let text = format!(
+            "#!/bin/sh\ncd {}\necho $$ > pid\nexport KMP_AFFINITY={affinity}\nexec {} default 5 > told 2> said\n",
+            deployment.path().display(),
+            program.display()
+        );
+        let script = deployment.script("bound.sh", &text);
+        let job = deployment.submit(&["-t", "10m", "--malleable-threads", &script]).to_string();
+        let teams = Teams { deployment: &deployment, job, told: deployment.path().join("told") };
+        // The thread that says it is bound.
+        teams.told(2, 1);
+        let pid = pid(&deployment);
+        let are_on_both = || {
+            let cpus = lists(pid);
+            let cpus: BTreeSet<&str> = cpus.iter().flat_map(|list| list.split([',', '-'])).collect();
+            (cpus == both).then_some(())
+        };
+        wait_until(&format!("{affinity}: threads on {both:?}"), SOON, are_on_both);
+        teams.shrink();
+        teams.told(1, 1);
+        teams.grow();
+        let are_two = || teams.all_told().lines().last().filter(|line| line.starts_with("2 ")).map(drop);
+        wait_until(&format!("{affinity}: two threads again"), SOON, are_two);
+        wait_until(&format!("{affinity}: threads on {both:?} again"), SOON, are_on_both);
+        let said = fs::read_to_string(deployment.path().join("said")).expect("the script's");
+        assert!(!said.contains("OMP_PROC_BIND"), "{affinity}: {said}");
+        teams.end();
+        for name in ["pid", "told"] {
+            fs::remove_file(deployment.path().join(name)).expect("the script's");
+        }
+    }
+}
+
 /// LLVM's runtime puts a new thread on the CPUs that the process had when the runtime started.
 /// The supervisor looks again for threads that appear within half a second of a change; these come later.
 #[test]

@@ -99,20 +99,36 @@ RMS_EXPORT void __kmpc_end_serialized_parallel(void *place, int thread)
         put_back(unfinished[level].own, level);
 }
 
+/* Returns the runtime's own variable of places, with which it ignores OMP_PROC_BIND; NULL without one. */
+static const char *own_places(void)
+{
+    const char *affinity = getenv("KMP_AFFINITY");
+    return affinity != NULL ? affinity : getenv("GOMP_CPU_AFFINITY");
+}
+
+/* Returns whether a list that is separated by commas has this part. */
+static bool has_part(const char *list, const char *part)
+{
+    size_t length = strlen(part);
+    while (true) {
+        list += strspn(list, " \t");
+        if (strncasecmp(list, part, length) == 0 && strchr(", \t", list[length]) != NULL)
+            return true;
+        list = strchr(list, ',');
+        if (list == NULL)
+            return false;
+        list++;
+    }
+}
+
 /* Returns whether the environment binds the threads of this process to places; the agent goes by the same variables. */
 static bool binds_threads(void)
 {
-    static const char *const places[] = {"OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"};
+    const char *own = own_places();
+    if (own != NULL)
+        return !has_part(own, "none") && !has_part(own, "disabled");
     const char *bind = getenv("OMP_PROC_BIND");
-    if (bind != NULL) {
-        bind += strspn(bind, " \t");
-        return strncasecmp(bind, "false", 5) != 0 || bind[5 + strspn(bind + 5, " \t")] != '\0';
-    }
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (getenv(places[i]) != NULL)
-            return true;
-    }
-    return false;
+    return bind != NULL ? !has_part(bind, "false") : getenv("OMP_PLACES") != NULL;
 }
 
 /* The runtime puts each new thread on the CPUs that the process had when the runtime started. The supervisor publishes a
@@ -130,9 +146,15 @@ static void thread_begin(int kind, union ompt_data *thread)
     }
 }
 
+/* Whether OMP_PROC_BIND=false was taken out of the environment while the runtime reads it. */
+static bool is_unset;
+
 static int initialize(ompt_lookup *lookup, int device, union ompt_data *tool)
 {
     (void)device, (void)tool;
+    if (is_unset)
+        setenv("OMP_PROC_BIND", "false", 0);
+    is_unset = false;
     ompt_set_callback *set = (ompt_set_callback *)lookup("ompt_set_callback");
     runtime = rms_runtime_of((void *)lookup);
     if (set != NULL && !binds_threads())
@@ -154,7 +176,15 @@ RMS_EXPORT struct ompt_start_tool_result *ompt_start_tool(unsigned version, cons
     /* A process has at most one tool: the user's own has priority. */
     bool is_other = tools != NULL && *tools != '\0' && strstr(tools, "librms-malleable") == NULL;
     const char *path = getenv("RMS_MALLEABLE_SOCKET");
-    return is_other || path == NULL || *path == '\0' ? NULL : &result;
+    if (is_other || path == NULL || *path == '\0')
+        return NULL;
+    /* The agent has set it. With places of its own the runtime, which reads its environment next, would warn that it
+     * ignores it. */
+    const char *bind = getenv("OMP_PROC_BIND");
+    is_unset = own_places() != NULL && bind != NULL && has_part(bind, "false");
+    if (is_unset)
+        unsetenv("OMP_PROC_BIND");
+    return &result;
 }
 
 /* clang's num_threads clause. */

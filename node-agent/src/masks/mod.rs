@@ -163,7 +163,7 @@ impl Inspection<'_> {
         // The generation of the job's CPUs with which the process started.
         let began: Option<u32> = variables.number("RMS_GENERATION");
         let has_changed = is_target || began.is_some_and(|began| began < self.share.order().launch.generation);
-        let is_slow_team = has_changed && threads.len() > cpus.len() && slow_teams::cannot_follow(&path);
+        let is_slow_team = has_changed && slow_teams::slow_team(&path, threads.len(), cpus.len()).is_some();
         (!cpus.is_empty()).then(|| ProcessMask {
             pid: pid.as_raw(),
             task: variables.task(),

@@ -1,7 +1,5 @@
 //! Variables of OpenMP programs whose threads should follow the CPUs of their job.
 
-use std::iter;
-
 use rms_malleable::SOCKET_VARIABLE;
 
 use super::hostfile::HostFiles;
@@ -14,7 +12,9 @@ use crate::spool;
 const THREADS: &str = "OMP_NUM_THREADS";
 /// Whether threads are bound, and the places that they are bound to, which also turn this on.
 const BIND: &str = "OMP_PROC_BIND";
-const PLACES: &[&str] = &["OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
+const PLACES: &str = "OMP_PLACES";
+/// Variables of the runtimes themselves. With one of them LLVM's ignores [`BIND`].
+const OWN_PLACES: [&str; 2] = ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
 
 /// Sets the variables of a job that has, or requested, `n_cpus` here. Variables set by the user are kept.
 pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpus: usize) {
@@ -30,7 +30,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
         variables.insert(SOCKET_VARIABLE.to_owned(), spool::malleable_socket_path(dir).display().to_string());
     }
     // A runtime that binds its threads puts later ones where the first ones were: they would not use the new CPUs.
-    let is_bound = iter::once(&BIND).chain(PLACES).any(|name| variables.contains_key(*name));
+    let is_bound = [BIND, PLACES].iter().chain(&OWN_PLACES).any(|name| variables.contains_key(*name));
     let mut propose = |name: &str, value: String| {
         variables.entry(name.to_owned()).or_insert(value);
     };
@@ -41,7 +41,7 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
     propose(THREADS, threads(order, n_cpus).to_string());
 }
 
-/// Returns whether OpenMP binds the threads of a process with this environment, as it was executed, to places: then no
+/// Returns whether OpenMP may bind the threads of a process with this environment, as it was executed, to places: then no
 /// thread's CPUs are those of the process.
 pub fn binds_threads(environ: &[u8]) -> bool {
     let value = |name: &str| {
@@ -49,9 +49,12 @@ pub fn binds_threads(environ: &[u8]) -> bool {
         let value = environ.split(|byte| *byte == 0).find_map(of_name)?;
         Some(String::from_utf8_lossy(&value).trim().to_ascii_lowercase())
     };
-    match value(BIND) {
-        Some(bind) => bind != "false",
-        None => PLACES.iter().any(|name| value(name).is_some()),
+    let is_type = |affinity: &str, name: &str| affinity.split(',').any(|part| part.trim() == name);
+    let own = OWN_PLACES.iter().find_map(|name| value(name));
+    match (own, value(BIND)) {
+        (Some(own), _) => !is_type(&own, "none") && !is_type(&own, "disabled"),
+        (None, Some(bind)) => bind != "false",
+        (None, None) => value(PLACES).is_some(),
     }
 }
 
@@ -106,6 +109,9 @@ mod tests {
             ("OMP_PLACES=threads\0", true),
             ("GOMP_CPU_AFFINITY=0-3\0", true),
             ("OMP_PLACES=threads\0OMP_PROC_BIND= FALSE\0", false),
+            // LLVM's runtime says that it ignores the other one then.
+            ("KMP_AFFINITY=granularity=fine,compact\0OMP_PROC_BIND=false\0", true),
+            ("KMP_AFFINITY=verbose, none\0OMP_PROC_BIND=close\0", false),
             ("XOMP_PROC_BIND=close\0OMP_PROC_BINDS=close\0", false),
             ("", false),
         ] {

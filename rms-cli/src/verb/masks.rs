@@ -208,7 +208,7 @@ pub(super) fn slow_teams(masks: &JobMasks) -> impl Iterator<Item = String> + '_ 
     processes.map(move |process| {
         let (pid, n_threads, cpus) = (process.pid, process.n_threads, &process.cpus);
         format!(
-            "process {pid} of job {job} has {n_threads} threads of GCC's OpenMP on CPUs {cpus} and cannot follow: it may be \
+            "process {pid} of job {job} has {n_threads} threads and GCC's OpenMP on CPUs {cpus} and cannot follow: it may be \
              many times slower than its CPUs; submit with --malleable-threads"
         )
     })
