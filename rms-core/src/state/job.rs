@@ -296,10 +296,12 @@ impl Job {
         self.negotiations.as_ref().map(|negotiations| negotiations.returns(settings)).unwrap_or_default()
     }
 
-    /// Returns whether it will give nodes back before its end.
+    /// Returns whether it will give back nodes before its end, or some that are kept for it.
     pub(crate) fn gives_back(&self) -> bool {
-        let has_loans = self.negotiations.as_ref().is_some_and(|negotiations| !negotiations.loans.is_empty());
-        has_loans || self.agreed_to_leave().is_some()
+        let Some(negotiations) = &self.negotiations else { return false };
+        let mut kept = negotiations.all.iter().filter(|negotiation| !negotiation.held.is_empty());
+        let is_limited = kept.any(|negotiation| negotiation.asked_back(self.submitted).is_some());
+        is_limited || !negotiations.loans.is_empty() || self.agreed_to_leave().is_some()
     }
 
     /// Returns the nodes that are kept free for what is negotiated with it.

@@ -356,13 +356,18 @@ impl Negotiation {
 
     /// Returns by when the nodes of a growth are free again at the latest, if all of them come at `at` for a limited time.
     pub(crate) fn free_again(&self, settings: &Settings, at: Time) -> Option<Time> {
+        self.asked_back(at).map(|until| loan_end(settings, until))
+    }
+
+    /// Returns when the application is asked for the nodes of a growth, if all of them come at `at` for a limited time.
+    pub(crate) fn asked_back(&self, at: Time) -> Option<Time> {
         let items = self.dialogue.proposal()?.items().iter().filter(|item| item.is_live());
         let until = |item: &Item| match item.resource {
             Resource::Nodes(_) => item.terms.ends(at),
             _ => None,
         };
         let ends: Option<Vec<Time>> = items.map(until).collect();
-        ends?.into_iter().max().map(|until| loan_end(settings, until))
+        ends?.into_iter().max()
     }
 
     /// Returns the number of nodes by cluster that are proposed or agreed, without those that are lost.
