@@ -168,7 +168,9 @@ pub(crate) fn n_beside_stages(
         let longer = Longer { nodes: all, from: end, until: end + longer };
         promised.first_late(&[Longer { nodes: more, from: now, until }, longer]).is_none()
     };
-    let (mut most, mut too_many) = (0, nodes.len() + 1);
+    // What is kept for it stays so, whatever has happened since.
+    let n_kept = nodes.iter().take_while(|node| negotiation.held.contains(node)).count();
+    let (mut most, mut too_many) = (if longer.is_zero() { n_kept } else { 0 }, nodes.len() + 1);
     while too_many - most > 1 {
         let middle = most.midpoint(too_many);
         *(if are_in_time(middle) { &mut most } else { &mut too_many }) = middle;

@@ -88,10 +88,13 @@ pub(crate) fn first_late_stage(state: &State, now: Time, started: &Started, unti
 impl Counted {
     fn first_late(&self, all_longer: &[Longer]) -> Option<Time> {
         let mut occupied = self.occupied.clone();
-        for Longer { nodes, from, until } in all_longer {
-            let n_eligible = nodes.iter().filter(|node| self.eligible.contains(node)).count() as i64;
-            occupied.add(Block { from: *from, until: *until, nodes: n_eligible });
-        }
+        let eligible = all_longer.iter().map(|Longer { nodes, from, until }| {
+            let nodes = nodes.iter().filter(|node| self.eligible.contains(node)).count() as i64;
+            Block { from: *from, until: *until, nodes }
+        });
+        // Others make no stage late, even if it is late without them.
+        let all_longer: Vec<Block> = eligible.filter(|longer| longer.nodes > 0).collect();
+        all_longer.iter().for_each(|longer| occupied.add(*longer));
         let both = self.stages.iter().flat_map(|stage| all_longer.iter().map(move |longer| (stage, longer)));
         let first = both.filter_map(|(stage, longer)| {
             let (from, until) = (stage.from.max(longer.from), stage.until.min(longer.until));
