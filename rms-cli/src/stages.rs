@@ -77,7 +77,7 @@ pub fn sentence(line: &JobLine, now: Time) -> String {
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => format!(
             " Its next stage needs {} and is late by {}: it waits for nodes that others still hold, or that are \
-             drained, down or lost ('rms nodes' shows which), as long as its expand limit allows.",
+             drained, down, lost or too small for it now ('rms nodes' shows which), as long as its expand limit allows.",
             counted(next.nodes),
             stamp::brief(late_by)
         ),

@@ -371,7 +371,10 @@ fn long_a_run_shows_whole_lines_of_all_nodes_those_that_come_later_too() {
     let deployment = of_nodes(3);
     let rigid = deployment.submit(&["-N", "2", "-t", "10m", "--wrap", "sleep 600"]);
     deployment.wait_for_state(rigid, "started");
-    let text = "#!/bin/sh\nwhile [ ! -e end ]; do printf 'on '; sleep 0.1; echo $RMS_NODE_NAME.; done\n";
+    // The beginning of a line is shown, as that of a question, while only one task has written.
+    let text = "#!/bin/sh\necho on $RMS_NODE_NAME.\ntouch wrote-$RMS_NODE_NAME\n\
+                while [ ! -e all ]; do sleep 0.1; done\n\
+                while [ ! -e end ]; do printf 'on '; sleep 0.1; echo $RMS_NODE_NAME.; done\n";
     let work = deployment.script("work.sh", text);
     let run = ["run", "--malleable", "1-3", "-N", "1", "-t", "10m", "--workers", &work];
     let output = std::thread::scope(|scope| {
@@ -379,8 +382,12 @@ fn long_a_run_shows_whole_lines_of_all_nodes_those_that_come_later_too() {
         wait_until("it to run", SOON, || deployment.queued(rigid + 1).filter(|line| line["state"] == "started"));
         deployment.rms(&["cancel", &rigid.to_string()]).ok();
         wait_for_nodes(&deployment, rigid + 1, 3);
-        std::thread::sleep(Duration::from_secs(2));
-        fs::write(deployment.path().join("end"), "").expect("the directory is ours");
+        let wrote = |node: &str| deployment.path().join(format!("wrote-{node}")).exists();
+        wait_until("all to write", SOON, || ["a1", "a2", "a3"].into_iter().all(wrote).then_some(()));
+        for step in ["all", "end"] {
+            std::thread::sleep(Duration::from_secs(1));
+            fs::write(deployment.path().join(step), "").expect("the directory is ours");
+        }
         running.join().expect("it ends")
     });
     for node in ["a1", "a2", "a3"] {

@@ -84,7 +84,7 @@ pub(crate) fn plan_if_kept(
     let negotiation = entry.negotiations.as_ref().and_then(|negotiations| negotiations.get(id));
     if let (Some(negotiation), Some((from, until))) = (negotiation, parts::held(entry, now, state.settings())) {
         for cluster in state.clusters().keys() {
-            let is_here = |node: &&NodeId| state.nodes().get(*node).is_some_and(|known| known.cluster == *cluster);
+            let is_here = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| known.cluster == *cluster);
             let (more, fewer): (Vec<NodeId>, Vec<NodeId>) = (
                 nodes.iter().filter(is_here).filter(|node| !negotiation.held.contains(node)).copied().collect(),
                 negotiation.held.iter().filter(is_here).filter(|node| !nodes.contains(node)).copied().collect(),
