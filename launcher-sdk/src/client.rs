@@ -7,12 +7,11 @@ mod renewal;
 mod tests;
 pub(crate) mod watch;
 
-use rms_api::Answer;
-use rms_api::Refused;
 use rms_api::answer::LauncherReport;
 use rms_api::answer::ServerReport;
 use rms_api::call::HistoryQuery;
 use rms_api::filter::{JobFilter, NodeFilter};
+use rms_api::{Answer, Refused};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -26,7 +25,7 @@ use rms_api::negotiate::{BudgetLine, NegotiationLine};
 use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::link::{dial_local, port_unreachable};
-use rms_wire::{Backoff, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, TokenText, Tuning};
+use rms_wire::{Backoff, Channel, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, TokenText, Tuning};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::dir::{ClientConfig, SYSTEM_SOCKET, find_client_dir, load_credentials};
@@ -217,13 +216,38 @@ impl Client {
         Ok(link)
     }
 
-    /// Returns the separate link of launchers' sessions: both ends notice sooner when it breaks.
-    pub(crate) async fn launcher_link(&self) -> Result<Link, ConnectError> {
+    /// Opens a channel for a launcher's session. If the server allows no further channel on the present link, another
+    /// link takes its place.
+    ///
+    /// # Errors
+    /// No link, or the server allows this user no further channel.
+    pub(crate) async fn launcher_channel(&self) -> Result<Channel, CallError> {
+        let link = self.launcher_link(None).await?;
+        if let Ok(opened) = tokio::time::timeout(CHANNEL_WITHIN, link.open()).await {
+            return Ok(opened?);
+        }
+        let link = self.launcher_link(Some(&link)).await?;
+        let opened = tokio::time::timeout(PATIENCE, link.open()).await.map_err(|_| {
+            let why =
+                "the server allows no further channel to this user: end applications, or share one client among them";
+            Refused::new("busy", why)
+        })?;
+        Ok(opened?)
+    }
+
+    /// Returns the link of launchers' sessions, which is separate so that both ends notice sooner when it breaks; a new
+    /// one in place of `full`.
+    async fn launcher_link(&self, full: Option<&Link>) -> Result<Link, ConnectError> {
         let mut slot = self.0.launcher_link.lock().await;
-        if let Some((_, link)) = slot.as_ref().filter(|(_, link)| !link.is_closed()) {
+        let is_usable = |link: &Link| !link.is_closed() && full.is_none_or(|full| !full.is_same(link));
+        if let Some((_, link)) = slot.as_ref().filter(|(_, link)| is_usable(link)) {
             return Ok(link.clone());
         }
-        let endpoint = Endpoint::dial_tuned(&self.0.server, &self.credentials(), Tuning::attentive())?;
+        let endpoint = match slot.as_ref() {
+            // The sessions of the link that is full go on.
+            Some((endpoint, link)) if !link.is_closed() => endpoint.clone(),
+            Some(_) | None => Endpoint::dial_tuned(&self.0.server, &self.credentials(), Tuning::attentive())?,
+        };
         let link = self.dial_from(&endpoint, PATIENCE).await?;
         *slot = Some((endpoint, link.clone()));
         self.reconnected();
@@ -306,7 +330,7 @@ impl Client {
                 Err(rms_wire::CallError::Link(error)) => {
                     let may_repeat = link.is_closed() && !error.is_violation() && begun.elapsed() < PATIENCE;
                     if !may_repeat {
-                        return Err(CallError::Interrupted(error));
+                        return Err(error.into());
                     }
                 }
             }
@@ -318,7 +342,7 @@ impl Client {
         let link = self.link(PATIENCE).await?;
         link.call(call).await.map_err(|error| match error {
             rms_wire::CallError::Refused(refused) => CallError::Refused(refused),
-            rms_wire::CallError::Link(error) => CallError::Interrupted(error),
+            rms_wire::CallError::Link(error) => error.into(),
         })
     }
 
@@ -608,6 +632,8 @@ async fn probe(address: SocketAddr) {
 
 /// A server that answers sooner is sent no probe.
 const PROBE_AFTER: Duration = Duration::from_millis(100);
+/// How long to wait for a channel before another link is tried.
+const CHANNEL_WITHIN: Duration = Duration::from_secs(1);
 /// How long one attempt may take; a handshake takes less even over a slow wide-area network.
 const ATTEMPT: Duration = Duration::from_millis(2500);
 /// The least time for an attempt: even if little time is left, the first attempt must be able to succeed.

@@ -64,3 +64,15 @@ pub enum CallError {
     #[error("the server answered something else than was asked")]
     Unexpected,
 }
+
+impl From<LinkError> for CallError {
+    fn from(error: LinkError) -> CallError {
+        match error {
+            // Nothing was sent, and trying again would not help.
+            LinkError::Encode(error) => {
+                CallError::Refused(Refused::new("too_large", format!("the call is too large: {error}")))
+            }
+            error => CallError::Interrupted(error),
+        }
+    }
+}

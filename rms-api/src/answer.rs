@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rms_model::token::{Issued, Token};
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels, Mebibytes, Outcome,
-    Owner, Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
+    ClusterId, CpuLoans, Devices, FormerRun, Generation, Grant, Inventory, JobId, JobRecord, JobSpec, Labels,
+    Mebibytes, Outcome, Owner, Policy, Profile, Request, ResourceRequest, Run, Slice, Span, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -213,6 +213,9 @@ pub struct JobDetail {
     /// Why its last run ended, of a job that has returned to the queue; kept in its next run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_before: Option<Outcome>,
+    /// The runs after which it returned to the queue; older servers send none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_runs: Vec<FormerRun>,
     /// Present once it has lent CPUs or has started on CPUs of other jobs (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<SharingDetail>,

@@ -11,6 +11,9 @@ use rms_model::{Devices, Identity, JobId, Mebibytes, Role, Sizes, Span};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::negotiate::BudgetShortage;
+use crate::terms;
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("{who} may not {action}; {needed}")]
@@ -131,6 +134,8 @@ pub enum Refusal {
          would be ended if it did not get them ('rms show {by}')"
     )]
     StagePromised { job: JobId, by: JobId, most: Span },
+    #[error("job {job} has nodes that have a price, and {}", terms::shortage(*short))]
+    OverBudget { job: JobId, short: BudgetShortage },
     #[error("the system holds {}, which is its limit (max_jobs): wait until some have ended", many(*max, "job"))]
     SystemFull { max: u32 },
     #[error(
@@ -346,6 +351,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::WallPassed { .. } | Refusal::WallOver(_) => "wall_passed",
         Refusal::AgentAway { .. } => "agent_away",
         Refusal::StagePromised { .. } => "stage_promised",
+        Refusal::OverBudget { .. } => "over_budget",
         Refusal::SystemFull { .. } => "system_full",
         Refusal::JobLimit { .. } => "job_limit",
         Refusal::SliceLimit { .. } => "slice_limit",

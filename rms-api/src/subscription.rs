@@ -148,6 +148,9 @@ pub enum LauncherAnswer {
         /// The latest time at which the server expects the first request. The state of the application follows in
         /// [`Notice`]s.
         request_until: Option<Time>,
+        /// The server's clock; older servers do not say it.
+        #[serde(default)]
+        now: Option<Time>,
     },
     Clusters(ClusterInfos),
     /// The request, launch, acceptance or end is durable.

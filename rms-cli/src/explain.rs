@@ -472,7 +472,7 @@ pub fn record(record: &JobRecord) -> String {
         None if record.run.0 > 0 => format!(
             "{job} ended at {ended} without having started again: {}. {}",
             record.outcome,
-            returned(record.run, None)
+            returned(record.run, record.former_runs.last().map(|former| &former.outcome))
         ),
         None => format!("{job} ended at {ended} without having started: {}.", record.outcome),
     }

@@ -2,7 +2,7 @@
 
 use rms_api::answer::{CoresLine, JobDetail, JobLine, JobState, LimitedNodes, LoanLine, SharingDetail};
 use rms_model::labels::Label;
-use rms_model::{Granted, JobRecord, Work};
+use rms_model::{FormerRun, Granted, JobRecord, Work};
 use serde_json::{Value, json};
 
 use crate::json;
@@ -75,6 +75,7 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
         "streamed": spec.execution.stdio.stream,
         "requeue": spec.requeue,
         "ended_before": json::outcome(detail.ended_before.as_ref()),
+        "former_runs": former_runs(&detail.former_runs),
         "limited": detail.limited.iter().map(limited).collect::<Vec<_>>(),
         "begin": json::time(spec.begin),
         "cores": detail.cores.iter().map(cores_line).collect::<Vec<_>>(),
@@ -125,19 +126,39 @@ fn sharing(detail: &SharingDetail) -> Value {
     })
 }
 
-fn granted(granted: &Granted, clusters: &ClusterNames) -> Value {
-    let Granted { cores, whole_nodes, memory, devices, licences, core_time } = granted;
+fn former_runs(runs: &[FormerRun]) -> Value {
+    let former = |former: &FormerRun| {
+        let FormerRun { run, started, ended, outcome, nodes, usage, core_time } = former;
+        json!({
+            "run": run.0,
+            "started": json::time(Some(*started)),
+            "ended": json::time(Some(*ended)),
+            "outcome": json::outcome(Some(outcome)),
+            "nodes": nodes,
+            "cpu_ms": json::span(usage.cpu),
+            "peak_memory_kib": usage.peak_memory_kib,
+            "core_seconds": secs(*core_time),
+        })
+    };
+    runs.iter().map(former).collect()
+}
+
+/// `core_time` is that of all runs of the job.
+fn granted(granted: &Granted, core_time: u64, clusters: &ClusterNames) -> Value {
+    let Granted { cores, whole_nodes, memory, devices, licences, core_time: _ } = granted;
     json!({
         "cores": cores,
         "whole_nodes": whole_nodes,
         "memory_mib": memory.0,
         "devices": devices,
         "licences": json::licences(licences, clusters),
-        "core_seconds": secs(*core_time),
+        "core_seconds": secs(core_time),
     })
 }
 
 pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
+    let usage = record.total_usage();
+    let granted = record.granted.as_ref().zip(record.total_core_time());
     let mut value = json!({
         "job": json::job_id(record.job),
         "run": record.run.0,
@@ -152,13 +173,14 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "started": json::time(record.started),
         "ended": json::time(Some(record.ended)),
         "outcome": json::outcome(Some(&record.outcome)),
-        "cpu_ms": json::span(record.usage.cpu),
-        "peak_memory_kib": record.usage.peak_memory_kib,
+        "cpu_ms": json::span(usage.cpu),
+        "peak_memory_kib": usage.peak_memory_kib,
         "stages_held": stages::evolution(record.evolution.as_ref()),
         "cpu_time_lent_s": record.loans.map(|loans| secs(loans.lent)),
         "cpu_time_borrowed_s": record.loans.map(|loans| secs(loans.borrowed)),
         "slowdown": slowdown(record),
-        "granted": record.granted.as_ref().map(|granted| self::granted(granted, clusters)),
+        "granted": granted.map(|(granted, core_time)| self::granted(granted, core_time, clusters)),
+        "former_runs": former_runs(&record.former_runs),
     });
     add_labels(&mut value, record.labels.all());
     value

@@ -51,9 +51,9 @@ pub fn brief(declared: Option<&Declared>, open: &[&NegotiationLine], now: Time) 
 /// Returns the lines for `rms show`.
 pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String)> {
     let submitted = Declared::from(malleable);
-    let bound = line.malleable.as_ref().filter(|present| present.least > submitted.least);
-    let bound = bound.map(|present| format!("; {}", why_so_many(present.least))).unwrap_or_default();
-    let mut lines = vec![("malleable", range(&submitted) + &bound), ("told by", told_by(&malleable.on_resize))];
+    let other = line.malleable.as_ref().filter(|present| range(present) != range(&submitted));
+    let other = other.map(|present| why_other(&submitted, present)).unwrap_or_default();
+    let mut lines = vec![("malleable", range(&submitted) + &other), ("told by", told_by(&malleable.on_resize))];
     lines.push(("node lost", on_loss(malleable)));
     if !malleable.speedup.0.is_empty() {
         lines.push(("speed-up", speedup(&malleable.speedup)));
@@ -71,9 +71,14 @@ pub fn lines(malleable: &Malleable, line: &JobLine) -> Vec<(&'static str, String
     lines
 }
 
-/// Returns why fewer nodes are not possible now, although the submission allows them.
-fn why_so_many(least: u32) -> String {
-    format!("{least} at least while ranks run that mpirun has started: these cannot leave before all of them end")
+/// Returns the sizes that are possible now, and why they are others than those of the submission.
+fn why_other(submitted: &Declared, present: &Declared) -> String {
+    let least = Declared { least: present.least, ..submitted.clone() };
+    let ranks = "ranks of mpirun that cannot leave before all of them end";
+    match present.least > submitted.least && range(&least) == range(present) {
+        true => format!("; {} at least now: its program has declared this, or has {ranks}", present.least),
+        false => format!("; {} now, as its program has declared", range(present)),
+    }
 }
 
 fn on_loss(malleable: &Malleable) -> String {

@@ -178,7 +178,7 @@ impl Agents<'_> {
                 JobStatus::Ended { at, exit, usage } => {
                     stale.remove(&(*job, *run));
                     if is_wanted && !self.jobs.context.is_of_earlier_place(*job, node, report.seen) {
-                        let at = self.jobs.ended_before(now, *job, node, *at);
+                        let at = self.jobs.ended_before(now, *job, node, *at, whole);
                         let end = ShareEnd { exit: exit.clone(), usage: *usage, at };
                         self.jobs.share_ended(now, step, *job, node, end);
                     }

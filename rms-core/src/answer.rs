@@ -143,9 +143,20 @@ impl Answers<'_> {
             let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             let sharing = sharing_detail(self.state(), job, now);
-            let (licences, ended_before) = (entry.licences(), entry.ended_before.as_deref().cloned());
+            let (licences, former_runs) = (entry.licences(), entry.former_runs.clone());
+            let ended_before = former_runs.last().map(|former| former.outcome.clone());
             let limited = self.limited(entry);
-            details.push(JobDetail { line, spec, cores, grants, licences, ended_before, sharing, limited });
+            details.push(JobDetail {
+                line,
+                spec,
+                cores,
+                grants,
+                licences,
+                ended_before,
+                former_runs,
+                sharing,
+                limited,
+            });
         }
         Ok(Answer::Detail { now, planned: published.plan.now, jobs: details })
     }
@@ -191,9 +202,12 @@ impl Answers<'_> {
         }
     }
 
-    /// Returns the limits as submitted, but no lower than the number of pinned nodes.
+    /// Returns the limits as its program has declared them, or as submitted, but no lower than the number of pinned
+    /// nodes.
     fn present_limits(&self, entry: &Job, job: JobId) -> Option<Declared> {
-        let mut limits = Declared::from(entry.spec.malleable.as_ref()?);
+        let submitted = entry.spec.malleable.as_ref()?;
+        let declared = entry.negotiations.as_ref().and_then(|negotiations| negotiations.declared.clone());
+        let mut limits = declared.unwrap_or_else(|| Declared::from(submitted));
         if limits.most > 0 {
             limits.least = limits.least.max(self.negotiators.n_pinned(self.state(), job));
         }

@@ -9,7 +9,7 @@ mod timeouts;
 
 use rms_model::identity::check_name;
 use rms_model::job::TaskCount;
-use rms_model::{Identity, JobId, JobSpec, NodeId, Outcome, Owner, Role, Slice, Time, Work};
+use rms_model::{Identity, JobId, JobSpec, NodeId, Outcome, Owner, Role, Slice, Span, Time, Work};
 
 pub(crate) use status::LauncherCounts;
 
@@ -128,7 +128,7 @@ impl Launchers<'_> {
         self.jobs.context.record(step, Fact::LauncherSubscribed { job, at: now, spec: Box::new(spec), filter });
         self.jobs.context.tell_first_view(now, step, job);
         let request_until = self.jobs.state().request_until(&self.jobs.state().jobs()[&job]);
-        Ok(LauncherAnswer::Subscribed { job, request_until })
+        Ok(LauncherAnswer::Subscribed { job, request_until, now: Some(now) })
     }
 
     /// Checks that what a filter names exists, and that some cluster meets it.
@@ -163,7 +163,8 @@ impl Launchers<'_> {
         if launcher.is_connected() {
             before.order(Effect::Notify { job, notice: Notice::Replaced });
         }
-        self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Connected { since: now } });
+        let (link, awaited) = (LauncherLink::Connected { since: now }, entry.launcher_awaited(now));
+        self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link, awaited });
         let entry = &self.jobs.state().jobs()[&job];
         match &entry.phase {
             Phase::Submitted { .. } => {
@@ -180,7 +181,7 @@ impl Launchers<'_> {
             Phase::Ghost(_) => {}
         }
         let request_until = self.jobs.state().request_until(&self.jobs.state().jobs()[&job]);
-        Ok(LauncherAnswer::Subscribed { job, request_until })
+        Ok(LauncherAnswer::Subscribed { job, request_until, now: Some(now) })
     }
 
     /// Handles the loss of a launcher's connection.
@@ -188,20 +189,26 @@ impl Launchers<'_> {
         let Some(entry) = self.jobs.state().jobs().get(&job) else { return };
         let is_connected = entry.launcher.as_ref().is_some_and(Launcher::is_connected);
         if is_connected {
+            let (link, awaited) = (LauncherLink::Away { since: now }, entry.launcher_awaited(now));
             self.jobs.context.streams.close(job);
-            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
+            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link, awaited });
         }
     }
 
     /// Marks all launchers as away after a restart; the time in which none could connect does not count.
     pub(crate) fn launchers_away(&mut self, now: Time, step: &mut Step) {
-        let has_launcher = |(_, entry): &(&JobId, &Job)| match entry.launcher.as_ref().map(|launcher| launcher.link) {
-            Some(LauncherLink::Connected { .. } | LauncherLink::Away { .. }) => true,
-            Some(LauncherLink::Lost { .. }) | None => false,
+        let is_expected = |launcher: &&Launcher| match launcher.link {
+            LauncherLink::Connected { .. } | LauncherLink::Away { .. } => true,
+            LauncherLink::Lost { .. } => false,
         };
-        let jobs: Vec<JobId> = self.jobs.state().jobs().iter().filter(has_launcher).map(|(job, _)| *job).collect();
-        for job in jobs {
-            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: now } });
+        let expected = |(job, entry): (&JobId, &Job)| {
+            let launcher = entry.launcher.as_ref().filter(is_expected)?;
+            Some((*job, launcher.awaited))
+        };
+        let launchers: Vec<(JobId, Span)> = self.jobs.state().jobs().iter().filter_map(expected).collect();
+        for (job, awaited) in launchers {
+            let link = LauncherLink::Away { since: now };
+            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link, awaited });
         }
     }
 

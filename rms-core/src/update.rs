@@ -167,10 +167,8 @@ impl Queue<'_> {
             return Err(Refusal::AgentAway { job, node: self.jobs.state().nodes()[&node].name.clone() });
         }
         let more = Span::from_millis(wall.as_millis().saturating_sub(started.requested().as_millis()));
-        if is_raised && !negotiate::can_pay_longer(self.jobs.state(), now, job, more) {
-            let hint = "it has nodes that have a price, and its owner's budget does not last for more time: 'rms \
-                        budget' shows what is left";
-            return Err(wrong_state(job, "started", hint));
+        if is_raised && let Some(short) = negotiate::shortage_for_longer(self.jobs.state(), now, job, more) {
+            return Err(Refusal::OverBudget { job, short });
         }
         if is_raised {
             self.check_stages(now, job, started, wall)?;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_int};
+use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub enum Failure {
     Unreachable(String),
     #[error("{0}")]
     Refused(String),
-    #[error("there is no negotiation {0}, or it is over")]
+    #[error("{0}")]
     UnknownNegotiation(String),
     #[error("{0}")]
     NotNow(String),
@@ -56,6 +57,10 @@ pub enum Failure {
 }
 
 impl Failure {
+    pub fn unknown(id: &impl Display) -> Failure {
+        Failure::UnknownNegotiation(format!("there is no negotiation {id}, or it is over"))
+    }
+
     /// Returns the call's return value.
     pub fn status(&self) -> c_int {
         match self {
@@ -113,7 +118,8 @@ impl From<NegotiatorError> for Failure {
             | NegotiatorError::OtherCluster { .. }
             | NegotiatorError::NoSuchNode(_)
             | NegotiatorError::NoSuchCluster { .. } => Failure::Invalid(text),
-            NegotiatorError::Act(ActError::NoSuch(id)) => Failure::UnknownNegotiation(id.to_string()),
+            NegotiatorError::Act(ActError::NoSuch(id)) => Failure::unknown(&id),
+            NegotiatorError::Act(ActError::NotNow(phase)) if phase.is_over() => Failure::UnknownNegotiation(text),
             NegotiatorError::Act(ActError::Breach(_)) => Failure::Invalid(text),
             NegotiatorError::Act(ActError::NotNow(_) | ActError::Lapsed | ActError::AlreadyOpen(_)) => {
                 Failure::NotNow(text)

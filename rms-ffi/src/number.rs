@@ -10,7 +10,7 @@ pub fn negotiation(id: u64) -> Result<NegotiationId, Failure> {
     let initiator = match id >> 32 {
         OF_RMS => Side::Rms,
         OF_APPLICATION => Side::Application,
-        _ => return Err(Failure::UnknownNegotiation(id.to_string())),
+        _ => return Err(Failure::unknown(&id)),
     };
     Ok(NegotiationId { initiator, number })
 }

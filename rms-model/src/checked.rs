@@ -17,8 +17,8 @@ pub const MAX_COUNTS: usize = 4096;
 pub const MAX_IDS: usize = 65_536;
 
 /// Returns whether a count is zero, so that it is not serialised.
-pub fn is_zero(count: &u32) -> bool {
-    *count == 0
+pub fn is_zero<T: Default + PartialEq>(amount: &T) -> bool {
+    *amount == T::default()
 }
 
 /// Decodes text that is passed to the kernel as a C string.

@@ -343,7 +343,8 @@ pub struct JobRecord {
     pub labels: Labels,
     pub owner: Owner,
     pub submitted: Time,
-    /// The earliest possible start, after its hold and its begin time.
+    /// Since when it could have started: its submission, its begin time, the end of its last hold, or its last return to
+    /// the queue.
     pub eligible: Time,
     /// Absent if it never started.
     pub started: Option<Time>,
@@ -364,6 +365,24 @@ pub struct JobRecord {
     /// Absent if it never started, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<Granted>,
+    /// The runs after which it returned to the queue, the first one first; all else is of its last run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_runs: Vec<FormerRun>,
+}
+
+/// An execution of a job that ended with its return to the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerRun {
+    pub run: Run,
+    pub started: Time,
+    pub ended: Time,
+    /// Why it ended.
+    pub outcome: Outcome,
+    /// Node names at its end.
+    pub nodes: Vec<String>,
+    pub usage: Usage,
+    /// Core-milliseconds, as in [`Granted`].
+    pub core_time: u64,
 }
 
 /// What a job had when it ended, over all its nodes, and how long it had cores.
@@ -386,6 +405,18 @@ pub struct Granted {
 }
 
 impl JobRecord {
+    /// Returns the usage of all its runs.
+    pub fn total_usage(&self) -> Usage {
+        self.former_runs.iter().fold(self.usage, |sum, former| sum.and(former.usage))
+    }
+
+    /// Returns the core-milliseconds of all its runs; `None` if they are unknown.
+    pub fn total_core_time(&self) -> Option<u64> {
+        let last = self.granted.as_ref().map(|granted| granted.core_time);
+        let former = self.former_runs.iter().map(|former| former.core_time).reduce(u64::saturating_add);
+        last.into_iter().chain(former).reduce(u64::saturating_add)
+    }
+
     /// Creates a minimal record of an ended job: its first execution completed at `at` without having started.
     pub fn of(job: JobId, owner: Owner, request: Request, at: Time) -> JobRecord {
         JobRecord {
@@ -406,6 +437,7 @@ impl JobRecord {
             evolution: None,
             loans: None,
             granted: None,
+            former_runs: Vec::new(),
         }
     }
 }

@@ -42,7 +42,7 @@ pub use execution::{Environment, Execution, Limits, Stdio, Work};
 pub use id::{ClusterId, Generation, JobId, NodeId, Run};
 pub use identity::{Identity, Role};
 pub use indices::Indices;
-pub use job::{Granted, JobRecord, JobSpec, Outcome, Owner, TaskCount, Usage};
+pub use job::{FormerRun, Granted, JobRecord, JobSpec, Outcome, Owner, TaskCount, Usage};
 pub use labels::Labels;
 pub use malleable::{Malleable, OnResize, Speedup};
 pub use policy::Policy;

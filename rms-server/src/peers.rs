@@ -105,7 +105,7 @@ impl Peers {
             }
             Outbound::LauncherAnswer { ticket, answer } => {
                 if let Some(ReplyTo::Launcher { seq, outbox }) = self.callers.remove(&ticket) {
-                    if let Ok(LauncherAnswer::Subscribed { job, request_until: _ }) = &answer {
+                    if let Ok(LauncherAnswer::Subscribed { job, .. }) = &answer {
                         outbox.bind(*job);
                     }
                     outbox.answer(seq, answer.map_err(|denial| denial.refused()));

@@ -109,7 +109,7 @@ impl ModelLauncher {
 
     pub(crate) fn hears(&mut self, now: Time, told: Told) -> Reaction {
         match told {
-            Told::Answer(Ok(LauncherAnswer::Subscribed { job, request_until: _ })) => {
+            Told::Answer(Ok(LauncherAnswer::Subscribed { job, .. })) => {
                 self.job = Some(job);
                 // The last request may have been lost with the old connection.
                 let says = self.sent.clone().filter(|_| self.phase == Phase::Waits);

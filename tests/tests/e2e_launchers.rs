@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use launcher_sdk::Client;
-use launcher_sdk::launcher::{self, Action, Choice, Launcher, Seen, Start, Subscription, Tag};
+use launcher_sdk::launcher::{self, Action, Choice, Launcher, LauncherError, Program, Seen, Start, Subscription, Tag};
 use rms_model::{Request, Span};
 use rms_tests::apps::{self, Mpi};
 use rms_tests::harness::{Deployment, NodeOptions, Reaper, binaries, example, wait_until};
@@ -434,4 +434,56 @@ fn a_launcher_that_computes_is_told_of_its_start_and_its_end() {
     assert_eq!(outcome.to_string(), "failed with exit code 255", "no process ends with 300");
     assert!(began.elapsed() < SOON / 2, "it waited for its own thoughts: {:?}", began.elapsed());
     assert_eq!((n_thoughts.load(Ordering::Relaxed), n_starts.load(Ordering::Relaxed)), (1, 1));
+}
+
+/// More of them than a link has channels.
+#[test]
+fn one_client_serves_many_applications() {
+    let deployment = Deployment::of_nodes(1);
+    let client = launcher_sdk::blocking::Client::connect(deployment.client_dir()).expect("the admin's directory");
+    let subscribe = |_| client.subscribe(Subscription::named("one of many")).expect("a channel for each");
+    let sessions: Vec<_> = (0..300).map(subscribe).collect();
+    let status = deployment.rms(&["admin", "status", "--json"]).ok().json();
+    assert_eq!(status["launchers"]["connected"], 300, "{status}");
+    drop(sessions);
+}
+
+/// Launches what no frame can carry.
+struct TooLarge;
+
+impl Launcher for TooLarge {
+    fn choose(&mut self, seen: &Seen<'_>) -> Choice {
+        Choice::Now(Some(Request::on_one(seen.clusters()[0].cluster, 1, Span::from_mins(10)).into()))
+    }
+
+    fn on_start(&mut self, _start: &Start) -> Action {
+        Action::launch(Program::new(["true".to_owned(), "x".repeat(9 << 20)]))
+    }
+}
+
+#[test]
+fn an_application_whose_launch_is_too_large_ends() {
+    let deployment = Deployment::of_nodes(1);
+    let client = launcher_sdk::blocking::Client::connect(deployment.client_dir()).expect("the admin's directory");
+    let error = client.launch(Subscription::named("too large"), &mut TooLarge).expect_err("it is refused");
+    assert!(matches!(&error, LauncherError::Refused(refused) if refused.kind == "too_large"), "{error:?}");
+    let record = deployment.rms(&["history", "--json"]).ok().json()["jobs"][0].clone();
+    assert_eq!(record["name"], "too large", "{record}");
+}
+
+/// By the clock of a session one knows how long the server waits, also without any view.
+#[test]
+fn a_session_knows_the_clock_of_the_server_from_the_start() {
+    let deployment = Deployment::of_nodes(1);
+    let client = launcher_sdk::blocking::Client::connect(deployment.client_dir()).expect("the admin's directory");
+    let mut session = client.subscribe(Subscription::named("looks")).expect("a subscription");
+    let until = session.request_until().expect("there is a limit");
+    assert!((Span::ZERO..Span::from_hours(2)).contains(&until.since(session.now())), "{:?}", session.now());
+    let cluster = session.clusters().expect("an answer").clusters[0].cluster;
+    session.request(Tag(1), Request::on_one(cluster, 1, Span::from_mins(10))).expect("it is free");
+    deployment.wait_for_state(session.job().0, "started");
+    let mut again = client.attach(session.job()).expect("it is attached");
+    let since = again.now().since(until);
+    assert!(since.as_millis().abs() < Span::from_hours(2).as_millis(), "{:?}", again.now());
+    again.finish(Tag(1), 0).expect("it ends");
 }

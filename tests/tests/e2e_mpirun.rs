@@ -125,7 +125,7 @@ fn check_keeps_its_start(mpi: Mpi) {
     wait_until("it to say so", SOON, || (least() == Some(3)).then_some(()));
     let waits = deployment.submit(&["-N", "1", "-o", "other", "--wrap", "true"]);
     let shown = deployment.rms(&["show", &number]).ok().stdout;
-    assert!(shown.contains("3 at least while ranks run that mpirun has started"), "{shown}");
+    assert!(shown.contains("has ranks of mpirun that cannot leave"), "{shown}");
     let refused = deployment.rms(&["negotiate", &number, "--shrink", "1"]).fails(1).stderr;
     assert!(refused.contains("ranks that mpirun has started there cannot leave before all of them end"), "{refused}");
     let record = deployment.wait_for_end(job);

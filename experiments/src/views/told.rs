@@ -134,7 +134,7 @@ impl Crowd<'_, '_> {
 
     fn answered(&mut self, application: usize, answer: Result<LauncherAnswer, Refusal>) -> Result<(), ViewsError> {
         match answer {
-            Ok(LauncherAnswer::Subscribed { job, request_until: _ }) => {
+            Ok(LauncherAnswer::Subscribed { job, .. }) => {
                 self.speaks_for.insert(job, application);
                 self.launchers[application].phase = Phase::Waits { job };
                 Ok(())

@@ -3,14 +3,17 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rms_api::negotiate::Keeps;
 use rms_model::error::chain;
-use rms_model::{Role, Span};
+use rms_model::{Role, Run, Span};
+use rms_wire::codec::EncodeError;
 use rms_wire::tls::draw_serial;
-use rms_wire::{Accepted, AnswerPart, Authority, NewKey, Revoked, Serve};
+use rms_wire::{Accepted, AnswerPart, Authority, Kind, NewKey, Revoked, Serve};
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 
 use super::*;
+use crate::negotiator::{self, JobEnvironment, Negotiator};
 
 /// Returns a certificate for an hour.
 pub(super) fn signed(authority: &Authority, role: Role, name: &str) -> Credentials {
@@ -51,6 +54,34 @@ async fn long_a_port_on_which_nothing_listens_is_told_from_one_that_is_silent() 
     let (free, silent) = tokio::join!(connect(free.1), connect(silent.1));
     assert!(free.contains("nothing listens on this UDP port"), "{free}");
     assert!(silent.contains("no answer within"), "{silent}");
+}
+
+#[tokio::test]
+async fn a_process_of_a_job_waits_for_a_silent_server_as_long_as_it_says() {
+    let (dir, authority) = ann();
+    signed(&authority, Role::Job, "1").save(dir.path()).expect("the credentials of a job");
+    let (_silent, address) = socket().await;
+    let environment = JobEnvironment {
+        credentials: dir.path().to_owned(),
+        server: address.to_string(),
+        job: JobId(1),
+        run: Run(1),
+        patience: Duration::from_millis(500),
+        keeps: Keeps::default(),
+        survives_loss: false,
+    };
+    let begun = Instant::now();
+    let error = Negotiator::connect_with(environment).await.expect_err("no server is there");
+    assert!(matches!(error, negotiator::ConnectError::Unreachable { .. }), "{error:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_and_not_taken_for_a_broken_link() {
+    let error = EncodeError::TooLong { kind: Kind::LauncherSays, length: 9_000_000, max: 8 << 20 };
+    let error = CallError::from(LinkError::Encode(error));
+    assert!(matches!(&error, CallError::Refused(refused) if refused.kind == "too_large"), "{error:?}");
+    assert!(matches!(CallError::from(LinkError::ChannelReset), CallError::Interrupted(_)));
 }
 
 #[tokio::test]

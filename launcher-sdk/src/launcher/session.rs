@@ -1,7 +1,7 @@
 //! The channel of a launcher to the server, for one application: a method for each call, and the server's events.
 
 use rms_api::Refused;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rms_api::subscription::{
     ClusterInfos, Grant, Launchable, LauncherAnswer, LauncherCall, LauncherRequest, LauncherView, Subscription, Tag,
@@ -55,8 +55,8 @@ pub struct Session {
     received: ByteCount,
     last_seq: u64,
     view: LauncherView,
-    /// When the newest view was received, by the local clock.
-    viewed: Instant,
+    /// The server's clock at an instant.
+    clock: (Time, Instant),
     parts: ViewParts,
     unread: UnreadEvents,
 }
@@ -92,9 +92,8 @@ impl Session {
     }
 
     async fn open(client: &Client, call: LauncherCall) -> Result<Session, CallError> {
-        let link = client.launcher_link().await?;
-        let mut channel = link.open().await.map_err(CallError::Interrupted)?;
-        channel.send(&ClientRequest::Launcher).await.map_err(CallError::Interrupted)?;
+        let mut channel = client.launcher_channel().await?;
+        channel.send(&ClientRequest::Launcher).await?;
         let (sender, receiver) = channel.split();
         let (sent, received) = (sender.n_bytes(), receiver.n_bytes());
         let mut session = Session {
@@ -106,14 +105,17 @@ impl Session {
             received,
             last_seq: 0,
             view: LauncherView::default(),
-            viewed: Instant::now(),
+            clock: (local_clock(), Instant::now()),
             parts: ViewParts::new(),
             unread: UnreadEvents::default(),
         };
         match session.call(call).await? {
-            LauncherAnswer::Subscribed { job, request_until } => {
+            LauncherAnswer::Subscribed { job, request_until, now } => {
                 session.job = job;
                 session.request_until = request_until;
+                if let Some(now) = now {
+                    session.clock = (now, Instant::now());
+                }
                 Ok(session)
             }
             LauncherAnswer::Clusters(_) | LauncherAnswer::Done => Err(CallError::Unexpected),
@@ -136,10 +138,11 @@ impl Session {
         &self.view
     }
 
-    /// Returns the server's clock, estimated from the newest view.
+    /// Returns the server's clock, estimated from the newest view, or from the answer to the subscription or attachment
+    /// before the first one. If an older server says it in neither, this is the local clock.
     pub fn now(&self) -> Time {
-        let millis = i64::try_from(self.viewed.elapsed().as_millis()).unwrap_or(i64::MAX);
-        self.view.at + Span::from_millis(millis)
+        let (at, since) = self.clock;
+        at + Span::from_millis(i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Returns the bytes sent and received over the channel so far.
@@ -244,7 +247,7 @@ impl Session {
         match self.outbox.push(&LauncherSays { seq, call }) {
             // If the link has ended, the receive error says why.
             Ok(()) | Err(OutboxClosed::Ended | OutboxClosed::Full { .. }) => {}
-            Err(OutboxClosed::Encode(error)) => return Err(CallError::Interrupted(error.into())),
+            Err(OutboxClosed::Encode(error)) => return Err(LinkError::Encode(error).into()),
         }
         loop {
             let told = self.receive().await?;
@@ -278,7 +281,7 @@ impl Session {
                 let whole = self.parts.push(part);
                 if let Some(change) = whole.map_err(|wrong| CallError::Interrupted(wrong.into()))? {
                     let asks_clusters = self.view.apply(change);
-                    self.viewed = Instant::now();
+                    self.clock = (self.view.at, Instant::now());
                     *self.unread.view.get_or_insert(false) |= asks_clusters;
                 }
             }
@@ -302,6 +305,11 @@ impl UnreadEvents {
         self.is_over |= last.is_some();
         last
     }
+}
+
+fn local_clock() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// An answer with the number of its call.

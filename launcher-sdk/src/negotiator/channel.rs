@@ -43,10 +43,12 @@ impl From<Malformed> for AttachError {
 }
 
 impl Channel {
-    /// Connects and attaches. The credentials are reloaded: the agent replaces them long before they expire.
+    /// Connects and attaches, within this time and [`ATTACH_WITHIN`]. The credentials are reloaded: the agent replaces
+    /// them long before they expire.
     pub async fn attach(
         environment: JobEnvironment,
         endpoint: Endpoint,
+        within: Duration,
     ) -> Result<(Channel, Box<Attached>), AttachError> {
         if let Ok(fresh) = environment.load_credentials()
             && fresh.serial() != endpoint.credentials().serial()
@@ -54,9 +56,9 @@ impl Channel {
             // If they cannot be used, the old ones may still be valid.
             let _ = endpoint.rotate(&fresh);
         }
-        let attaching = Channel::attach_at(&environment, &endpoint);
-        let attached = tokio::time::timeout(ATTACH_WITHIN, attaching).await;
-        attached.unwrap_or(Err(AttachError::Link(LinkError::TooSlow { secs: ATTACH_WITHIN.as_secs() })))
+        let (attaching, within) = (Channel::attach_at(&environment, &endpoint), within.min(ATTACH_WITHIN));
+        let attached = tokio::time::timeout(within, attaching).await;
+        attached.unwrap_or(Err(AttachError::Link(LinkError::NoAnswer { secs: within.as_secs() })))
     }
 
     async fn attach_at(
@@ -119,6 +121,6 @@ impl Channel {
 }
 
 /// The limit for attaching; a handshake over a slow wide-area network and a server with a slow disk take less.
-const ATTACH_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const ATTACH_WITHIN: Duration = Duration::from_secs(10);
 /// A server that reads nothing for this long counts as lost.
 const SEND_WITHIN: Duration = Duration::from_secs(10);

@@ -174,7 +174,8 @@ impl Negotiator {
     }
 
     /// Calls `callback` with every event until the last, on a thread of its own; a slow callback delays only later events.
-    /// The thread holds a handle until the last event.
+    /// The thread holds a handle until the last event. If `callback` panics, the thread ends, and further events are for
+    /// [`Negotiator::next_event`].
     ///
     /// # Errors
     /// The thread cannot be started.

@@ -324,9 +324,13 @@ impl Negotiations {
     fn decide(&mut self, now: Time, id: NegotiationId, outcome: &mut Outcome) {
         let Some(offer) = self.offer(id) else { return };
         let answer = match &mut self.policy {
-            Some(Policy(decide)) => decide(&offer, &self.holding),
-            None => Decision::Ask,
+            Some(policy) => policy.decide(&offer, &self.holding),
+            None => Some(Decision::Ask),
         };
+        let answer = answer.unwrap_or_else(|| {
+            self.policy = None;
+            Decision::Ask
+        });
         let act = match answer {
             Decision::Accept => Act::Accept,
             Decision::Counter(items) => Act::Counter(items),

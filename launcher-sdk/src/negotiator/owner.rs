@@ -13,7 +13,7 @@ use rms_wire::{Backoff, Endpoint, LinkError, NegotiatorTold};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::channel::{AttachError, Channel};
+use super::channel::{ATTACH_WITHIN, AttachError, Channel};
 use super::clock::Clock;
 use super::environment::JobEnvironment;
 use super::error::{ConnectError, NegotiatorError};
@@ -415,7 +415,7 @@ impl Owner {
         let (environment, endpoint) = (self.environment.clone(), self.endpoint.clone());
         self.connection = Connection::Reconnecting(Box::pin(async move {
             endpoint.pause(delay).await;
-            Channel::attach(environment, endpoint).await
+            Channel::attach(environment, endpoint, ATTACH_WITHIN).await
         }));
     }
 
@@ -473,7 +473,8 @@ async fn first_attach(
     let begun = Instant::now();
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
     loop {
-        let error = match Channel::attach(environment.clone(), endpoint.clone()).await {
+        let left = environment.patience.saturating_sub(begun.elapsed()).max(FIRST_ATTEMPT);
+        let error = match Channel::attach(environment.clone(), endpoint.clone(), left).await {
             Ok(attached) => return Ok(attached),
             Err(AttachError::Refused(refused)) if may_retry(&refused) => LinkError::Denied { reason: refused.message },
             Err(AttachError::Refused(refused)) => return Err(ConnectError::Refused(refused)),
@@ -514,4 +515,6 @@ fn may_retry(refused: &Refused) -> bool {
     matches!(refused.kind.as_str(), "stopping" | "too_slow" | "journal_failing" | "rate_limit" | "busy")
 }
 
+/// The least time for an attempt: even if little time is left, the first attempt must be able to succeed.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(200);
 const GOODBYE_WITHIN: Duration = Duration::from_millis(200);

@@ -1,6 +1,7 @@
 //! Answers proposals for the application while it computes.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 
 use negotiation::{Direction, Item, Quantity, Reason, Resource, SetRule};
 use rms_api::negotiate::Holding;
@@ -22,8 +23,9 @@ pub enum Decision {
 }
 
 /// Answers offers and counter-offers at once, on the negotiator's own thread. It must not block: while it runs, the
-/// negotiator handles nothing else.
-pub struct Policy(pub(super) Box<Decide>);
+/// negotiator handles nothing else. One that panics is dropped: the application gets this offer and all later ones as
+/// events.
+pub struct Policy(Box<Decide>);
 
 type Decide = dyn FnMut(&Offer, &Holding) -> Decision + Send;
 
@@ -31,6 +33,12 @@ impl Policy {
     /// Creates a policy from a function.
     pub fn new(decide: impl FnMut(&Offer, &Holding) -> Decision + Send + 'static) -> Policy {
         Policy(Box::new(decide))
+    }
+
+    /// Returns the answer; `None` if the function panics.
+    pub(super) fn decide(&mut self, offer: &Offer, holding: &Holding) -> Option<Decision> {
+        // The function is not called again after a panic, so nobody sees what it has left behind.
+        std::panic::catch_unwind(AssertUnwindSafe(|| (self.0)(offer, holding))).ok()
     }
 
     /// Creates the policy that answers with [`within`] these limits.

@@ -324,6 +324,22 @@ fn a_policy_that_breaks_the_rules_says_no() {
     assert_eq!(table.phase(id), Phase::Ended(Ending::Rejected));
 }
 
+/// The negotiator goes on without it.
+#[test]
+fn a_policy_that_panics_leaves_its_offers_to_the_application() {
+    let mut table = Table::of_nodes(2);
+    let fails = |_: &Offer, _: &Holding| -> Decision { panic!("a defect of the application") };
+    let outcome = table.negotiations.answer_with(at(0), Some(Policy::new(fails)));
+    table.hear_application(outcome);
+    let id = table.rms_offers(Direction::Grow, nodes(2, 2));
+    let events = table.take_events();
+    let [Event::Offered(offer)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(offer.negotiation, id);
+    let outcome = table.negotiations.answer_with(at(1), Some(Policy::within(Limits::between(1, 4))));
+    table.hear_application(outcome);
+    assert_eq!(table.phase(id), Phase::Accepted, "and another policy may take its place");
+}
+
 #[test]
 fn who_begins_anew_counts_on_and_disowns_what_it_does_not_know() {
     let mut table = Table::of_nodes(2);

@@ -600,6 +600,7 @@ fn detail(line: JobLine) -> JobDetail {
         grants: BTreeMap::new(),
         licences: BTreeMap::new(),
         ended_before: None,
+        former_runs: Vec::new(),
     }
 }
 

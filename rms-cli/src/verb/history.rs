@@ -176,7 +176,7 @@ impl Show for HistoryAnswer {
                 sizes(record),
                 record.started.map_or_else(|| "-".into(), |at| stamp::brief(at.since(record.eligible))),
                 record.started.map_or_else(|| "-".into(), |at| stamp::brief(record.ended.since(at))),
-                stamp::brief(record.usage.cpu),
+                stamp::brief(record.total_usage().cpu),
                 stamp::short(record.ended, now),
                 hostlist::fold(&record.nodes),
             ];
@@ -234,8 +234,8 @@ impl Show for HistoryAnswer {
                 time(Some(record.eligible)),
                 time(record.started),
                 time(Some(record.ended)),
-                record.usage.cpu.as_millis().to_string(),
-                record.usage.peak_memory_kib.to_string(),
+                record.total_usage().cpu.as_millis().to_string(),
+                record.total_usage().peak_memory_kib.to_string(),
                 hostlist::fold(&record.nodes),
             ];
             row.extend(record.labels.marks().map(|mark| mark.text.to_owned()));
@@ -271,13 +271,11 @@ fn sizes(record: &JobRecord) -> String {
 
 /// Returns the cores, memory and devices that the job had, and its core time in seconds; nothing if that is unknown.
 fn granted(record: &JobRecord) -> [String; 4] {
-    let Some(granted) = &record.granted else { return Default::default() };
-    [
-        granted.cores.to_string(),
-        granted.memory.0.to_string(),
-        granted.devices.to_string(),
-        job_json::secs(granted.core_time).to_string(),
-    ]
+    let core_time = record.total_core_time().map(|total| job_json::secs(total).to_string()).unwrap_or_default();
+    let Some(granted) = &record.granted else {
+        return [String::new(), String::new(), String::new(), core_time];
+    };
+    [granted.cores.to_string(), granted.memory.0.to_string(), granted.devices.to_string(), core_time]
 }
 
 /// Returns `code:signal`.

@@ -9,8 +9,8 @@ use rms_api::masks::MasksOf;
 use rms_api::negotiate::NegotiationLine;
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, Devices, Grant, JobId, JobRecord, JobSpec, Labels, Mebibytes, Packing, ResourceRequest, Span, Time,
-    Work, hostlist,
+    ClusterId, Devices, FormerRun, Grant, JobId, JobRecord, JobSpec, Labels, Mebibytes, Packing, ResourceRequest, Span,
+    Time, Work, hostlist,
 };
 use serde_json::{Value, json};
 
@@ -226,6 +226,7 @@ impl ShowAnswer {
             false => format!(" (the one before ended: {outcome})"),
         });
         fields.add("run", line.run.to_string() + &before.unwrap_or_default());
+        fields.former_runs(&detail.former_runs);
         fields.add("directory", plain(&spec.execution.cwd));
         match &spec.execution.work {
             Work::Script { script, args } => {
@@ -281,6 +282,10 @@ impl ShowAnswer {
             fields.add("started", stamp::iso_secs(started));
         }
         fields.add("ended", stamp::iso_secs(record.ended));
+        if !record.former_runs.is_empty() {
+            fields.add("run", record.run.to_string());
+            fields.former_runs(&record.former_runs);
+        }
         if let Some(loans) = record.loans {
             fields.add("CPUs lent", core_time(loans.lent));
             fields.add("CPUs had", core_time(loans.borrowed));
@@ -296,10 +301,13 @@ impl ShowAnswer {
             if !granted.licences.is_empty() {
                 fields.add("licences", self.licences(&granted.licences));
             }
-            fields.add("core time", core_time(granted.core_time));
         }
-        fields.add("CPU time", stamp::brief(record.usage.cpu));
-        fields.add("peak memory", format!("{} KiB", record.usage.peak_memory_kib));
+        if let Some(total) = record.total_core_time() {
+            fields.add("core time", core_time(total));
+        }
+        let usage = record.total_usage();
+        fields.add("CPU time", stamp::brief(usage.cpu));
+        fields.add("peak memory", format!("{} KiB", usage.peak_memory_kib));
         fields.text()
     }
 
@@ -474,6 +482,14 @@ impl Fields {
     fn labels(&mut self, labels: &Labels) {
         for label in labels.all().into_iter().filter(|label| !label.text.is_empty()) {
             self.add(label.key, plain(label.text));
+        }
+    }
+
+    fn former_runs(&mut self, runs: &[FormerRun]) {
+        for FormerRun { run, started, ended, outcome, nodes, usage: _, core_time } in runs {
+            let (ran, on) = (stamp::brief(ended.since(*started)), hostlist::fold(nodes));
+            let core_time = self::core_time(*core_time);
+            self.add("former run", format!("{run} ran for {ran} on {on} (core time {core_time}): {outcome}"));
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::answer::{JobChange, JobState};
 use rms_api::desired::NodeExit;
 use rms_api::refusal::Refusal;
-use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Span, Time, Usage};
+use rms_model::{FormerRun, Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Span, Time, Usage};
 
 use crate::context::Context;
 use crate::effect::Effect;
@@ -89,8 +89,8 @@ impl Jobs<'_> {
     /// Converts the time of a late-reported end from the node's clock to ours. If the share was reported running, the
     /// end is no earlier than what it ran allows, and an end that cannot be right by the node's clock is taken to be
     /// that; nor is it earlier than the last change of its nodes or of what it lends and borrows. `None` for ends that
-    /// are reported at once.
-    pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time) -> Option<Time> {
+    /// are reported at once: those of an agent that `comes_back` are not.
+    pub(crate) fn ended_before(&self, now: Time, job: JobId, node: NodeId, at: Time, comes_back: bool) -> Option<Time> {
         let started = self.state().jobs().get(&job)?.started()?;
         let ended = match started.shares.get(&node).copied() {
             Some(Share::Running { since }) => {
@@ -101,7 +101,8 @@ impl Jobs<'_> {
             Some(Share::Ordered) if at > Time::EPOCH => Some(now.min(started.changed_at().max(at))),
             Some(Share::Ordered | Share::Ended) | None => None,
         };
-        ended.filter(|ended| now.since(*ended) > REPORTED_LATE)
+        let at_once = if comes_back { Span::ZERO } else { REPORTED_LATE };
+        ended.filter(|ended| now.since(*ended) > at_once)
     }
 
     /// Handles the end of one share's processes.
@@ -251,8 +252,10 @@ impl Jobs<'_> {
         let started = self.state().jobs()[&job].started().expect("the caller has looked");
         match &started.ending {
             Some(ending) if ending.requeue => {
-                let sharing = self.state().jobs()[&job].sharing().filter(|sharing| sharing.is_active()).cloned();
-                self.context.record(step, Fact::JobRequeued { job, at: now });
+                let entry = &self.state().jobs()[&job];
+                let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
+                let former = Some(Box::new(self.former_run(now, entry, started, ending.outcome.clone())));
+                self.context.record(step, Fact::JobRequeued { job, at: now, former });
                 sharing.iter().for_each(|sharing| self.return_cpus(now, step, job, sharing));
                 self.negotiations().forget_negotiations(job);
                 self.context.launches.remove(&job);
@@ -270,6 +273,20 @@ impl Jobs<'_> {
                 };
                 self.done(now, step, job, outcome);
             }
+        }
+    }
+
+    /// Returns what the history remembers of a run after which its job returns to the queue.
+    fn former_run(&self, now: Time, entry: &Job, started: &Started, outcome: Outcome) -> FormerRun {
+        let ended = started.ended_at.unwrap_or(now);
+        FormerRun {
+            run: entry.run,
+            started: started.at,
+            ended,
+            outcome,
+            nodes: self.state().node_names(&started.nodes),
+            usage: started.usage,
+            core_time: self.state().granted(entry, ended).map_or(0, |granted| granted.core_time),
         }
     }
 
@@ -372,7 +389,7 @@ impl Jobs<'_> {
 /// and must not drain node after node, or start anew for ever.
 const LAST_FAULTY_RUN: Run = Run(3);
 
-/// An end that is reported within this time counts as the time of the report, which needs no comparison of clocks.
+/// An end that an agent reports within this time counts as the time of the report, which needs no comparison of clocks.
 const REPORTED_LATE: Span = Span::from_secs(1);
 
 /// Returns whether this exit means that the node's arrival failed: nothing of the job ever ran there, or it disappeared

@@ -35,13 +35,15 @@ impl Launchers<'_> {
     /// application that has not started never would start. Processes that the agents started are supervised, so they
     /// may run on.
     fn launcher_lost(&mut self, now: Time, step: &mut Step, job: JobId) {
-        let runs_alone = launcher_of(&self.jobs.state().jobs()[&job]).has_launched();
+        let launcher = launcher_of(&self.jobs.state().jobs()[&job]);
+        let (runs_alone, awaited) = (launcher.has_launched(), launcher.awaited);
         let is_let_run = match self.jobs.state().settings().launcher_policy {
             LauncherPolicy::End => false,
             LauncherPolicy::Run => runs_alone,
         };
         if is_let_run {
-            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link: LauncherLink::Lost { since: now } });
+            let link = LauncherLink::Lost { since: now };
+            self.jobs.context.record(step, Fact::LauncherLinkChanged { job, link, awaited });
         } else {
             self.jobs.end_in_any_state(now, step, job, Outcome::LauncherLost);
         }

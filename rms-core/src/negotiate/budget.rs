@@ -163,13 +163,14 @@ impl Negotiations<'_> {
     }
 }
 
-/// Returns whether the owner of a running job can pay for all that it has or is promised if it runs `longer`.
-pub(crate) fn can_pay_longer(state: &State, now: Time, job: JobId, longer: Span) -> bool {
+/// Returns what all that a running job has or is promised costs more if it runs `longer`, and what is left of its owner's
+/// budget, if that is too little.
+pub(crate) fn shortage_for_longer(state: &State, now: Time, job: JobId, longer: Span) -> Option<BudgetShortage> {
     let entry = &state.jobs()[&job];
     let owner = entry.spec.owner.0.as_str();
-    let left = balance(state, now, owner, None).left(state.settings().budget_of(owner));
-    let more = due(entry, now, longer, None).saturating_sub(due(entry, now, Span::ZERO, None));
-    left.is_none_or(|left| more <= left)
+    let left = balance(state, now, owner, None).left(state.settings().budget_of(owner))?;
+    let needed = due(entry, now, longer, None).saturating_sub(due(entry, now, Span::ZERO, None));
+    (needed > left).then_some(BudgetShortage { needed, left })
 }
 
 /// Returns what nodes have cost, user by user: the caller, and for an admin all users who have a budget, pay or have

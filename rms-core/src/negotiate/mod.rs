@@ -30,7 +30,7 @@ pub(crate) use attach::MAX_MESSAGES;
 #[cfg(test)]
 pub(crate) use budget::balance;
 pub(crate) use budget::budgets;
-pub(crate) use budget::can_pay_longer;
+pub(crate) use budget::shortage_for_longer;
 pub use hold::{HoldError, check};
 pub(crate) use records::negotiations;
 

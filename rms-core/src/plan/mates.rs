@@ -91,8 +91,9 @@ fn percentile(state: &State, percent: usize) -> Fraction {
 /// Returns the time in system at the limit, and the requested time, of each running job.
 fn running(state: &State) -> impl Iterator<Item = (Span, Span)> {
     let started = state.holding().filter_map(|(_, entry)| Some((entry, entry.started()?)));
-    started
-        .map(|(entry, started)| ((started.at + started.request.wall).since(entry.waits_since()), started.requested()))
+    started.map(|(entry, started)| {
+        ((started.at + started.request.wall).since(entry.eligible_since()), started.requested())
+    })
 }
 
 /// State shared by the passes of one instant: a pass follows each guest that starts.
@@ -213,7 +214,7 @@ impl<'a> Mates<'a> {
                 longest: longest_guest(self.state, &lender, left),
                 lender: Cow::Owned(lender),
                 times: JobTimes {
-                    in_system: (self.now + request.wall).since(entry.waits_since()),
+                    in_system: (self.now + request.wall).since(entry.eligible_since()),
                     requested: request.wall,
                 },
                 left,

@@ -181,7 +181,7 @@ impl Routes {
 
     fn answer_launcher(&mut self, ticket: Ticket, answer: Result<LauncherAnswer, Refusal>) {
         let subscribed = match &answer {
-            Ok(LauncherAnswer::Subscribed { job, request_until: _ }) => Some(*job),
+            Ok(LauncherAnswer::Subscribed { job, .. }) => Some(*job),
             Ok(LauncherAnswer::Clusters(_) | LauncherAnswer::Done) | Err(_) => None,
         };
         let replaced = match (self.callers.remove(&ticket), subscribed) {

@@ -139,9 +139,10 @@ impl State {
                     spec,
                     submitted: *at,
                     requested: None,
+                    eligible: None,
                     run: Run(0),
                     phase,
-                    ended_before: None,
+                    former_runs: Vec::new(),
                     promised: None,
                     launcher: None,
                     negotiations: None,
@@ -156,6 +157,7 @@ impl State {
                 entry.phase = Phase::Submitted { hold: None };
                 if let Some(launcher) = &mut entry.launcher {
                     launcher.expected_since = *at;
+                    launcher.awaited = Span::ZERO;
                 }
             })?,
             Fact::JobPriorityChanged { job, priority, by: _, at: _ } => {
@@ -175,6 +177,7 @@ impl State {
             }
             Fact::RequestSent { job, at } => self.edit_job(*job, |entry| {
                 entry.requested.get_or_insert(*at);
+                entry.eligible = Some(*at).filter(|at| entry.requested != Some(*at));
                 entry.phase = Phase::RequestSent;
             })?,
             Fact::JobsQueued { jobs } => {
@@ -197,6 +200,7 @@ impl State {
                     entry.promised = None;
                     if let Some(launcher) = &mut entry.launcher {
                         launcher.answer = None;
+                        launcher.awaited = Span::ZERO;
                         has_launcher = true;
                     }
                     // Agents are told nothing until an external launcher says what to start.
@@ -303,12 +307,12 @@ impl State {
                 self.count_ghost(*job, None);
                 self.drop_job(*job, bumped)?;
             }
-            Fact::JobRequeued { job, at } => {
+            Fact::JobRequeued { job, at, former } => {
                 self.settle_charges(*job, *at);
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
-                    let ending = entry.started().and_then(|started| started.ending.as_ref());
-                    entry.ended_before = ending.map(|ending| Box::new(ending.outcome.clone()));
+                    entry.former_runs.extend(former.as_deref().cloned());
+                    entry.eligible = Some(*at);
                     entry.phase = Phase::RequestSent;
                     entry.negotiations = None;
                 })?;
@@ -411,7 +415,10 @@ impl State {
                 }
             }
             Fact::LauncherSubscribed { job, at, spec, filter } => self.subscribed(*job, *at, spec, filter),
-            Fact::LauncherLinkChanged { job, link } => self.edit_launcher(*job, |launcher| launcher.link = *link)?,
+            Fact::LauncherLinkChanged { job, link, awaited } => self.edit_launcher(*job, |launcher| {
+                launcher.link = *link;
+                launcher.awaited = *awaited;
+            })?,
             Fact::LauncherRequested { job, at, tag, request, slice } => {
                 self.requested(*job, *at, *tag, request, slice)?;
             }

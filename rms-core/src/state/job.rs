@@ -10,8 +10,8 @@ use negotiation::{Direction, NegotiationId};
 use rms_api::answer::JobState;
 use rms_api::desired::NodeExit;
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request, Run,
-    Settings, Span, Time, Usage, Work,
+    ClusterId, CpuLoans, Devices, FormerRun, Grant, Granted, Inventory, JobRecord, JobSpec, NodeId, Outcome, Request,
+    Run, Settings, Span, Time, Usage, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,15 @@ pub struct Job {
     pub submitted: Time,
     /// When its launcher first sent a request. Determines its place in the queue, also after a hold and a requeue.
     pub requested: Option<Time>,
+    /// When it last became eligible, if that was after its first request: at the end of a hold, at its begin time, or
+    /// when it returned to the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eligible: Option<Time>,
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
-    /// Why the last run ended from which it returned to the queue. Absent in older snapshots.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_before: Option<Box<Outcome>>,
+    /// The runs after which it returned to the queue. Absent in older snapshots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_runs: Vec<FormerRun>,
     pub phase: Phase,
     /// The promise to a job that waits under the conservative policy. Absent in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,9 +195,9 @@ impl Job {
         }
     }
 
-    /// Returns since when it waits: not while it is held at its submission, and not before its `begin`.
-    pub(crate) fn waits_since(&self) -> Time {
-        self.requested.unwrap_or(self.submitted)
+    /// Returns since when it could have started; of one that could not yet, when it was submitted.
+    pub(crate) fn eligible_since(&self) -> Time {
+        self.eligible.or(self.requested).unwrap_or(self.submitted)
     }
 
     /// Returns whether the job is in the queue, with a request for nodes.
@@ -363,7 +367,7 @@ impl Job {
             labels: self.spec.labels.clone(),
             owner: self.spec.owner.clone(),
             submitted: self.submitted,
-            eligible: self.requested.unwrap_or(ended),
+            eligible: self.eligible.or(self.requested).unwrap_or(ended),
             started: started.map(|started| started.at),
             ended,
             n_tasks: self.spec.tasks.total(request.n_nodes()),
@@ -375,6 +379,7 @@ impl Job {
             evolution: started.and_then(|started| started.evolved.as_ref()?.history(ended)),
             loans,
             granted,
+            former_runs: self.former_runs.clone(),
         }
     }
 }

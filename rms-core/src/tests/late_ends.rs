@@ -2,28 +2,32 @@
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
-use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
-use rms_model::{ExpandLimit, JobId, JobRecord, Outcome, Span, Time, Usage, Work};
+use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_model::{ExpandLimit, JobId, JobRecord, Outcome, Run, Span, Time, Usage, Work};
 
 use super::World;
 use super::fixture::outcome;
 use super::lending::lending_on;
-use crate::{Event, Fact};
+use crate::{Event, Fact, Step};
 
 const DONE: NodeExit = NodeExit::Exited { code: 0 };
 
 impl World {
     /// A node reports how a job ended there. Returns the record of the job, if it is done.
-    fn ended_on(&mut self, name: &str, job: JobId, at: Time, exit: NodeExit) -> Option<JobRecord> {
+    pub(super) fn ended_on(&mut self, name: &str, job: JobId, at: Time, exit: NodeExit) -> Option<JobRecord> {
         let status = JobStatus::Ended { at, exit, usage: Usage::default() };
         let run = self.rms.state().jobs()[&job].run;
         let report = NodeReport { jobs: vec![JobReport { job, run, status }], ..NodeReport::default() };
         let step = self.rms.handle(self.now, Event::AgentReported { name: name.to_owned(), report });
-        outcome(step).0.into_iter().find_map(|fact| match fact {
-            Fact::JobDone { record, .. } => Some(*record),
-            _ => None,
-        })
+        record_in(step)
     }
+}
+
+fn record_in(step: Step) -> Option<JobRecord> {
+    outcome(step).0.into_iter().find_map(|fact| match fact {
+        Fact::JobDone { record, .. } => Some(*record),
+        _ => None,
+    })
 }
 
 fn secs(span: Span) -> i64 {
@@ -118,4 +122,22 @@ fn a_job_that_ran_until_its_time_was_over_is_told_so_whenever_its_nodes_say_how_
     // What an order ended did not end before it, though the clock of its node is behind.
     assert_eq!(ended_while_away([(9, NodeExit::Ordered), (8, DONE)]), (Outcome::WallTime, 10));
     assert_eq!(ended_while_away([(14, NodeExit::Ordered), (8, DONE)]), (Outcome::WallTime, 14), "it ended at once");
+}
+
+#[test]
+fn what_ended_while_its_agent_was_away_ended_then_however_soon_it_is_back() {
+    let mut world = World::new();
+    let node = world.node("n1", &[]);
+    let job = world.submit(1, 60, &[]);
+    world.runs("n1", job, true);
+    world.event(Event::AgentGone { name: "n1".to_owned() });
+    let at = world.now + Span::from_millis(200);
+    world.now += Span::from_millis(700);
+    let status = JobStatus::Ended { at, exit: DONE, usage: Usage::default() };
+    let report = NodeReport { jobs: vec![JobReport { job, run: Run(1), status }], ..NodeReport::default() };
+    let inventory = world.rms.state().nodes()[&node].inventory.clone();
+    let (cluster, address) = ("c".to_owned(), "127.0.0.1:1".to_owned());
+    let hello = AgentHello { cluster, address, inventory, trouble: None };
+    let step = world.rms.handle(world.now, Event::AgentConnected { name: "n1".to_owned(), hello, report });
+    assert_eq!(record_in(step).expect("it is done").ended, at);
 }

@@ -121,6 +121,9 @@ pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char)
     guard(|| {
         let session = sessions::find(session.addr())?;
         let path = pointer::optional_text(path, "path")?.map(PathBuf::from);
+        if path.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+            return Err(Failure::Invalid("the path is empty: name a file, or pass NULL for $RMS_HOSTFILE".to_owned()));
+        }
         session.write_hostfile(path)?;
         Ok(RMS_OK)
     })

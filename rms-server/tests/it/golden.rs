@@ -207,7 +207,7 @@ fn examples() -> Vec<Fact> {
             told: None,
         },
         Fact::GhostExpired { job },
-        Fact::JobRequeued { job, at },
+        Fact::JobRequeued { job, at, former: None },
         Fact::TokenCreated {
             token: Token {
                 id: "t1".to_owned(),
@@ -239,7 +239,7 @@ fn examples() -> Vec<Fact> {
         Fact::CertificateForgotten { serial: "4a01".to_owned() },
         Fact::NodeFenced { node, stale: vec![(job, run)] },
         Fact::LauncherSubscribed { job, at, spec: Box::new(spec(request())), filter: filter() },
-        Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: at } },
+        Fact::LauncherLinkChanged { job, link: LauncherLink::Away { since: at }, awaited: Span::ZERO },
         Fact::LauncherRequested { job, at, tag: Tag(41), request: request(), slice: Slice::default() },
         Fact::LauncherLaunched { job, at, launch: Box::new(launchable()) },
         Fact::LauncherAccepted { job, at },

@@ -46,7 +46,7 @@ impl Peer {
 
     async fn begin(&mut self, call: LauncherCall) -> Result<(), String> {
         match self.call(call).await? {
-            LauncherAnswer::Subscribed { job, request_until: _ } => self.job = job,
+            LauncherAnswer::Subscribed { job, .. } => self.job = job,
             other => panic!("{other:?}"),
         }
         Ok(())

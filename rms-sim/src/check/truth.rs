@@ -112,7 +112,7 @@ impl Truth {
         if let Fact::LauncherLaunched { job, .. } = fact {
             self.by_launcher.entry(*job).or_default().has_work = true;
         }
-        if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. } } = fact {
+        if let Fact::LauncherLinkChanged { job, link: LauncherLink::Away { .. }, .. } = fact {
             self.by_launcher.entry(*job).or_default().was_away = true;
         }
         if let Fact::CourseSet { job, course, .. } | Fact::StageEntered { job, course, .. } = fact {

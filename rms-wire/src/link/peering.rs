@@ -137,6 +137,11 @@ impl Link {
         self.0.wire.allow(&sharing);
     }
 
+    /// Returns whether both are handles to one link.
+    pub fn is_same(&self, other: &Link) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Opens a channel. The peer learns of it from its first frame.
     ///
     /// # Errors

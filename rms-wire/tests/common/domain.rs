@@ -299,7 +299,7 @@ fn inventory() -> Inventory {
     }
 }
 
-fn usage() -> Usage {
+pub fn usage() -> Usage {
     Usage { cpu: Span::from_millis(123_456), peak_memory_kib: 65_536 }
 }
 
@@ -555,6 +555,7 @@ fn first_answers() -> Vec<Answer> {
         grants: BTreeMap::new(),
         licences: BTreeMap::new(),
         ended_before: None,
+        former_runs: Vec::new(),
     };
     vec![
         Answer::Done,

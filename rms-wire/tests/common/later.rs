@@ -16,9 +16,9 @@ use rms_api::masks::{JobMasks, MaskOrder, MaskedJob, MasksOf, NodeMasks, Process
 use rms_api::{Answer, Call, Query};
 use rms_model::job::Constraint;
 use rms_model::{
-    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, Grant, Granted, Indices, Inventory,
-    JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, Profile, ResourceRequest, Run, Sizes,
-    Slice, Span, Speedup, Time, Work,
+    ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, FormerRun, Grant, Granted, Indices,
+    Inventory, JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, Profile, ResourceRequest, Run,
+    Sizes, Slice, Span, Speedup, Time, Work,
 };
 use rms_wire::{ClientRequest, Follow, Followed, InputAt};
 
@@ -286,6 +286,7 @@ pub fn answers() -> Vec<Answer> {
         grants,
         licences: BTreeMap::new(),
         ended_before: None,
+        former_runs: Vec::new(),
         sharing: None,
         limited: Vec::new(),
     }];
@@ -308,6 +309,7 @@ pub fn answers() -> Vec<Answer> {
     let licences = BTreeMap::from([(ClusterId(0), devices("matlab:2"))]);
     let ended_before = Some(Outcome::NodeLost { node: "n1".to_owned() });
     let later = vec![JobDetail { licences, ended_before, ..jobs[0].clone() }];
+    let again = vec![JobDetail { former_runs: vec![former_run()], ..jobs[0].clone() }];
     let mut unlent = first.line.clone();
     if let Some(Reason::Blocked { lenders, .. }) = &mut unlent.reason {
         let told = Lenders {
@@ -359,7 +361,21 @@ pub fn answers() -> Vec<Answer> {
     answers.push(Answer::WouldStart { request, at: now, reason: None, sizes: Vec::new(), now });
     let shortage = Some("no space is left for the journal".to_owned());
     answers.push(Answer::Status(Status { shortage, ..Status::default() }));
+    answers.push(Answer::Detail { now: Time::from_secs(3), planned: Time::from_secs(3), jobs: again });
+    answers.push(Answer::History(vec![JobRecord { former_runs: vec![former_run()], ..domain::record(0) }]));
     answers
+}
+
+fn former_run() -> FormerRun {
+    FormerRun {
+        run: Run(1),
+        started: Time::from_secs(1),
+        ended: Time::from_secs(2),
+        outcome: Outcome::NodeLost { node: "n1".to_owned() },
+        nodes: vec!["n1".to_owned()],
+        usage: domain::usage(),
+        core_time: 24_400,
+    }
 }
 
 fn view_of_cores() -> Answer {

@@ -120,7 +120,8 @@ pub fn later_answers() -> Vec<Result<LauncherAnswer, Refused>> {
     };
     let shared = ClusterInfo { shared: true, ..cluster.clone() };
     let infos = |cluster| Ok(LauncherAnswer::Clusters(ClusterInfos { clusters: vec![cluster], links: Vec::new() }));
-    vec![infos(cluster), infos(shared)]
+    let told_the_time = LauncherAnswer::Subscribed { job: JOB, request_until: None, now: Some(now()) };
+    vec![infos(cluster), infos(shared), Ok(told_the_time)]
 }
 
 pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
@@ -143,8 +144,8 @@ pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {
     let infos =
         ClusterInfos { clusters: vec![cluster(0, "a", &[]), cluster(3, "d", &["gpu", "ib"])], links: vec![link] };
     vec![
-        Ok(LauncherAnswer::Subscribed { job: JOB, request_until: Some(now()) }),
-        Ok(LauncherAnswer::Subscribed { job: JOB, request_until: None }),
+        Ok(LauncherAnswer::Subscribed { job: JOB, request_until: Some(now()), now: None }),
+        Ok(LauncherAnswer::Subscribed { job: JOB, request_until: None, now: None }),
         Ok(LauncherAnswer::Clusters(infos)),
         Ok(LauncherAnswer::Clusters(ClusterInfos::default())),
         Ok(LauncherAnswer::Done),

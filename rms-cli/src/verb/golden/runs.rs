@@ -64,6 +64,27 @@ fn what_ended_the_last_run_is_told_of_a_job_that_waits_or_runs_again() {
 }
 
 #[test]
+fn the_runs_before_the_last_are_listed_and_what_they_used_counts() {
+    let former = FormerRun {
+        run: Run(1),
+        started: NOW - Span::from_mins(130),
+        ended: NOW - Span::from_mins(120),
+        outcome: Outcome::NodeLost { node: "a7".to_owned() },
+        nodes: vec!["a7".to_owned()],
+        usage: Usage { cpu: Span::from_secs(10), peak_memory_kib: 99_999 },
+        core_time: 600_000,
+    };
+    let ended = found(Vec::new(), vec![JobRecord { run: Run(2), former_runs: vec![former], ..record() }]);
+    let text = shown(ended.clone());
+    assert!(text.contains("1 ran for 10m on a7 (core time 10m): node a7 lost"), "{text}");
+    assert!(text.contains("99999 KiB"), "{text}");
+    let json = show_answer(ended).json();
+    let job = &json["jobs"][0];
+    assert_eq!((&job["granted"]["core_seconds"], &job["cpu_ms"]), (&3000.0.into(), &600_000.into()), "{job}");
+    assert_eq!(job["former_runs"][0]["core_seconds"], 600.0, "{job}");
+}
+
+#[test]
 fn the_input_of_a_job_is_shown() {
     let mut detail = detail(started());
     Arc::make_mut(&mut detail.spec).execution.stdio.input = Some("input.dat".to_owned());

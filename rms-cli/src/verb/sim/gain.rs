@@ -82,7 +82,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
             title = format!("{} jobs of {}", cleaned.jobs.len(), name(path));
             Some(cleaned.jobs)
         }
-        (Some(_), None) | (None, _) => None,
+        (Some(_), None) | (None, _) => {
+            args.cleaning.check_unused(true)?;
+            None
+        }
     };
     let workload = |seed: u64| -> Vec<TraceJob> {
         match &trace {

@@ -166,6 +166,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     if let Some(policy) = twice(&args.against) {
         return Err(Failure::usage(format!("--against names {policy} twice: write each policy once")));
     }
+    if let Some(cut_off) = twice(&args.cut_offs) {
+        return Err(Failure::usage(format!("--cut-offs names {cut_off} twice: write each cut-off once")));
+    }
     let Jobs { title, n_nodes, cores_per_node, jobs, n_dropped } = args.jobs()?;
     let study = Study {
         n_nodes,

@@ -68,7 +68,7 @@ pub(super) struct CleaningArgs {
     pub jobs: Option<usize>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SizeFieldArg {
     #[value(alias = "5")]
     Allocated,
@@ -76,13 +76,13 @@ enum SizeFieldArg {
     Requested,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ZeroRunArg {
     Second,
     Drop,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OverrunArg {
     Kill,
     Extend,
@@ -194,6 +194,30 @@ impl CleaningArgs {
     /// Returns the rules without a limit to the number of jobs: they are counted after all that cannot run were dropped.
     fn cleaning_of_all(&self, nodes: u32) -> Cleaning {
         Cleaning { most_jobs: None, ..self.cleaning(nodes) }
+    }
+
+    /// Checks that no option was set that says something of a trace, where there is none.
+    ///
+    /// # Errors
+    /// The first such option, but `--jobs` where it has another meaning.
+    pub fn check_unused(&self, uses_jobs: bool) -> Result<(), Failure> {
+        let CleaningArgs { cores_per_node, field, zero_run, overrun, wall_unit, too_large, partition, skip, jobs } =
+            self;
+        let set = [
+            ("--cores-per-node", *cores_per_node != 1),
+            ("--field", *field != SizeFieldArg::Allocated),
+            ("--zero-run", *zero_run != ZeroRunArg::Second),
+            ("--overrun", *overrun != OverrunArg::Kill),
+            ("--wall-unit", *wall_unit != Span::from_secs(1)),
+            ("--too-large", *too_large != TooLargeArg::Drop),
+            ("--partition", partition.is_some()),
+            ("--skip", *skip != 0),
+            ("--jobs", jobs.is_some() && !uses_jobs),
+        ];
+        match set.into_iter().find(|(_, is_set)| *is_set) {
+            Some((option, _)) => Err(Failure::usage(format!("{option} is for traces, and there is none"))),
+            None => Ok(()),
+        }
     }
 
     fn cleaning(&self, nodes: u32) -> Cleaning {

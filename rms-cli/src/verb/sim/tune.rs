@@ -13,6 +13,7 @@ use super::curve;
 use super::journal_file;
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
+use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
@@ -88,6 +89,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
     if args.block.is_some_and(|block| block <= Span::ZERO) {
         return Err(Failure::usage("--block: a block has some length: write a span like 1d"));
     }
+    for (option, spans) in [("--fair-start", &args.fair_start), ("--timer", &args.timer)] {
+        if let Some(span) = twice(spans) {
+            return Err(Failure::usage(format!("{option} names {span} twice: write each once")));
+        }
+    }
     let default = Sweep::default();
     let or = |given: &Vec<Span>, default: Vec<Span>| if given.is_empty() { default } else { given.clone() };
     let sweep = Sweep {
@@ -113,6 +119,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
             sweep_over(args, sweep, base, &nodes, &jobs, Launchers::default())?
         }
         None => {
+            args.cleaning
+                .check_unused(false)
+                .map_err(|failure| failure.hint("a trace needs --nodes: how large the cluster is that runs it"))?;
             let journal = journal_file::read(&args.workload)
                 .map_err(|failure| failure.hint("a trace needs --nodes: how large the cluster is that runs it"))?;
             sweep_over(args, sweep, journal.settings, &journal.nodes, &journal.jobs, journal.launchers)?

@@ -80,13 +80,13 @@ pub(super) struct Guest<'a> {
 
 impl JobTimes {
     pub(super) fn of(entry: &Job, started: &Started) -> JobTimes {
-        let in_system = (started.at + started.request.wall).since(entry.waits_since());
+        let in_system = (started.at + started.request.wall).since(entry.eligible_since());
         JobTimes { in_system, requested: started.requested() }
     }
 
     /// Returns the limit of the job, without the guest.
     pub(super) fn end(&self, entry: &Job) -> Time {
-        entry.waits_since() + self.in_system
+        entry.eligible_since() + self.in_system
     }
 
     /// Returns its slowdown at its limit with this guest. What it has lent before is in its limit, and what it lends

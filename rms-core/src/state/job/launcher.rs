@@ -25,6 +25,9 @@ pub struct Launcher {
     /// tasks that it launches may need fewer, or more. 0: whole nodes.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub slice_cores: u32,
+    /// For how long it was awaited over earlier connections: for its first request, or for its answer to the start.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub awaited: Span,
 }
 
 /// The state of the launcher's connection.
@@ -68,8 +71,17 @@ pub(crate) struct LauncherTimers {
 
 impl Launcher {
     pub(crate) fn new(filter: Filter, now: Time) -> Launcher {
-        let link = LauncherLink::Connected { since: now };
-        Launcher { filter, link, expected_since: now, tag: None, answer: None, first_request: 0, slice_cores: 0 }
+        let (link, awaited) = (LauncherLink::Connected { since: now }, Span::ZERO);
+        Launcher {
+            filter,
+            link,
+            expected_since: now,
+            awaited,
+            tag: None,
+            answer: None,
+            first_request: 0,
+            slice_cores: 0,
+        }
     }
 
     pub fn is_connected(&self) -> bool {
@@ -113,7 +125,7 @@ impl Job {
         let nothing = LauncherTimers::default();
         match &self.phase {
             Phase::Submitted { hold: None } if self.requested.is_none() => {
-                let request = connected.map(|since| since.max(launcher.expected_since));
+                let request = connected.map(|since| since.max(launcher.expected_since) - launcher.awaited);
                 LauncherTimers { request, attach: away, ..nothing }
             }
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => LauncherTimers { attach: away, ..nothing },
@@ -121,7 +133,7 @@ impl Job {
                 let wall = Some(started.at + started.request.wall);
                 match launcher.answer {
                     None => {
-                        let answer = connected.map(|since| since.max(started.at));
+                        let answer = connected.map(|since| since.max(started.at) - launcher.awaited);
                         LauncherTimers { answer, attach: away, wall, ..nothing }
                     }
                     Some(StartAnswer::Accepted { at: _ }) => LauncherTimers { attach: away, wall, ..nothing },
@@ -130,6 +142,14 @@ impl Job {
             }
             Phase::Started(_) | Phase::Ghost(_) => nothing,
         }
+    }
+
+    /// Returns for how long the launcher was awaited while it was connected: for its first request, or for its answer to
+    /// the start.
+    pub(crate) fn launcher_awaited(&self, now: Time) -> Span {
+        let LauncherTimers { request, answer, .. } = self.launcher_timers();
+        let before = self.launcher.as_ref().map_or(Span::ZERO, |launcher| launcher.awaited);
+        request.or(answer).map_or(before, |since| now.since(since))
     }
 
     /// Returns the granted wall time left when the work begins: the time until the launcher launched counts against it.

@@ -41,6 +41,35 @@ fn a_start_that_is_not_answered_is_taken_back() {
     assert_eq!(launchers.state(next), Some(JobState::Started));
 }
 
+/// Time with a connection adds up: one that comes again and again keeps its nodes no longer than one that stays.
+#[test]
+fn a_launcher_that_comes_again_and_again_is_awaited_no_longer() {
+    let mut launchers = Launchers::new();
+    launchers.set("start_timeout", "5s");
+    launchers.set("request_timeout", "5s");
+    let (mute, silent) = (launchers.waiting(on_a(4, 100)), launchers.subscribe());
+    let came_again = |launchers: &mut Launchers| {
+        for job in [mute, silent] {
+            launchers.ann(LauncherCall::Attach { job }).expect("it is there");
+        }
+    };
+    launchers.after(2);
+    came_again(&mut launchers);
+    assert_eq!(launchers.grant(mute).answer_until, launchers.world.now + Span::from_secs(3));
+    for job in [mute, silent] {
+        launchers.event(Event::LauncherGone { job });
+    }
+    launchers.after(20);
+    assert_eq!([mute, silent].map(|job| launchers.state(job)), [Some(JobState::Started), Some(JobState::Submitted)]);
+    came_again(&mut launchers);
+    launchers.after(2);
+    came_again(&mut launchers);
+    assert_eq!([mute, silent].map(|job| launchers.state(job)), [Some(JobState::Started), Some(JobState::Submitted)]);
+    launchers.after(1);
+    assert!(matches!(launchers.ended(mute), Some(Outcome::Violation { .. })));
+    assert!(matches!(launchers.ended(silent), Some(Outcome::Violation { .. })));
+}
+
 /// 001: an application is killed with its launcher, after a grace period in which the launcher may come back.
 #[test]
 fn a_lost_launcher_takes_its_application_with_it() {

@@ -294,13 +294,14 @@ fn no_update_makes_a_job_longer_than_its_user_can_pay_what_it_is_promised() {
         let wall = Some(WallChange::To(Span::from_hours(hours)));
         Call::Update { select: Select::Ids(vec![job]), changes: Box::new(Changes { wall, ..Changes::default() }) }
     };
-    let n_refused = |answer| match answer {
-        Ok(Answer::Jobs { refused, .. }) => refused.len(),
+    let refused = |answer| match answer {
+        Ok(Answer::Jobs { refused, .. }) => refused.into_iter().map(|(_, why)| why.message).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(n_refused(scene.call(update(2))), 1);
+    let why = refused(scene.call(update(2))).concat();
+    assert!(why.contains("its owner's budget is too small: this costs 3.6 at least, and 0.4"), "{why}");
     scene.set("budget@ada", "8000");
-    assert_eq!(n_refused(scene.call(update(2))), 0, "it can be paid");
+    assert_eq!(refused(scene.call(update(2))), [""; 0], "it can be paid");
     assert!(scene.reserved("ada") > 7000);
 }
 

@@ -166,29 +166,43 @@ pub(super) fn clean(trace: &Trace, cleaning: &Cleaning) -> Cleaned {
 pub(super) struct Cleaner<'a> {
     cleaning: &'a Cleaning,
     cleaned: Cleaned,
-    /// The number of the job whose line was read last.
-    last_number: Option<i64>,
+    /// The job whose own line was read last.
+    last_job: Option<i64>,
+    /// The jobs that had a line of their own before the first stretch that does not follow its job's line directly, and
+    /// those after it.
+    known: Option<BTreeSet<i64>>,
 }
 
-/// The status of lines for the stretches in which a job ran between interruptions. They follow the line of the job
-/// itself, which contains their sum.
+/// The status of lines for the stretches in which a job ran between interruptions. They come after the line of the job
+/// itself, which contains their sum. Without such a line each of them is a job.
 const OF_STRETCHES: std::ops::RangeInclusive<i64> = 2..=4;
 
 impl<'a> Cleaner<'a> {
     pub(super) fn new(cleaning: &'a Cleaning) -> Cleaner<'a> {
-        Cleaner { cleaning, cleaned: Cleaned::default(), last_number: None }
+        Cleaner { cleaning, cleaned: Cleaned::default(), last_job: None, known: None }
     }
 
     pub(super) fn take(&mut self, record: &Record) {
         self.cleaned.highest_number = self.cleaned.highest_number.max(Some(record.number));
-        let is_of_last = self.last_number.replace(record.number) == Some(record.number);
-        if is_of_last && OF_STRETCHES.contains(&record.status) {
+        if !OF_STRETCHES.contains(&record.status) {
+            self.last_job = Some(record.number);
+            self.known.iter_mut().for_each(|known| _ = known.insert(record.number));
+        } else if self.is_known(record.number) {
             return;
         }
         let is_wanted = self.cleaning.partition.is_none_or(|partition| record.partition == partition);
         if is_wanted && let Some(job) = job(record, self.cleaning, &mut self.cleaned) {
             self.cleaned.jobs.push(job);
         }
+    }
+
+    /// Returns whether the job had a line of its own.
+    fn is_known(&mut self, number: i64) -> bool {
+        if self.last_job == Some(number) {
+            return true;
+        }
+        let jobs = &self.cleaned.jobs;
+        self.known.get_or_insert_with(|| jobs.iter().map(|job| job.number).collect()).contains(&number)
     }
 
     pub(super) fn finish(mut self) -> Cleaned {

@@ -81,7 +81,8 @@ pub(super) fn lines(
         }
         // Headers contain people's names in the encodings of their time.
         let text = String::from_utf8_lossy(&bytes);
-        let text = text.trim();
+        // Some editors begin a file with a byte order mark.
+        let text = text.trim_start_matches('\u{feff}').trim();
         if let Some(line_of_header) = text.strip_prefix(';') {
             header(line_of_header.trim());
         } else if !text.is_empty() {

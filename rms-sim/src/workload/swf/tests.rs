@@ -112,16 +112,20 @@ fn no_job_is_dropped_for_its_status() {
 /// Elsewhere these numbers are exit codes.
 #[test]
 fn the_stretches_in_which_an_interrupted_job_ran_are_no_jobs_of_their_own() {
-    let lines: [&[(usize, &str)]; 5] = [
+    let lines: [&[(usize, &str)]; 8] = [
         &[(1, "7"), (11, "1")],
         &[(1, "7"), (2, "-1"), (4, "6"), (11, "2")],
         &[(1, "7"), (2, "-1"), (4, "4"), (11, "3")],
         &[(1, "8"), (11, "2")],
         &[(1, "7"), (11, "3")],
+        // A job without a line of its own.
+        &[(1, "9"), (4, "6"), (11, "2")],
+        &[(1, "9"), (4, "4"), (11, "3")],
+        &[(1, "10"), (11, "1")],
     ];
     let cleaned = jobs(&lines, Cleaning::default());
     let kept: Vec<(i64, Span)> = cleaned.jobs.iter().map(|job| (job.number, job.run)).collect();
-    assert_eq!(kept, [(7, secs(10)), (8, secs(10)), (7, secs(10))]);
+    assert_eq!(kept, [(7, secs(10)), (8, secs(10)), (9, secs(6)), (9, secs(4)), (10, secs(10))]);
     assert_eq!(cleaned.n_dropped, 0);
 }
 
@@ -139,6 +143,8 @@ fn headers_may_hold_text_where_a_number_belongs_or_be_missing() {
     assert_eq!((trace.header_count("MaxNodes"), trace.header_count("MaxProcs")), (None, Some(9216)));
     assert_eq!((trace.records.len(), trace.header_count("MaxJobs")), (1, None));
     assert_eq!(read(&line(&[])).header.len(), 0);
+    let marked = read(&format!("\u{feff}; MaxProcs: 9216\r\n{}\r\n", line(&[])));
+    assert_eq!((marked.header_count("MaxProcs"), marked.records.len()), (Some(9216), 1));
     let latin = [b"; Acknowledge: J\xf6rg\n".as_slice(), line(&[]).as_bytes()].concat();
     assert_eq!(Trace::read(latin.as_slice()).expect("a trace").records.len(), 1);
 }
