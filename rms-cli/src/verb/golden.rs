@@ -18,9 +18,9 @@ use rms_api::subscription::AdaptationDelays;
 use rms_model::profile::Block;
 use rms_model::token::{Issued, Token, TokenIdentity, TokenState};
 use rms_model::{
-    ClusterId, Execution, Generation, Granted, Identity, Inventory, JobId, JobRecord, JobSpec, Labels, Malleable,
-    Mebibytes, OnResize, Outcome, Owner, Profile, Request, ResourceRequest, Role, Run, Sizes, Span, Speedup, Stdio,
-    TaskCount, Time, Usage, Work,
+    ClusterId, Execution, FormerRun, Generation, Granted, Identity, Inventory, JobId, JobRecord, JobSpec, Labels,
+    Malleable, Mebibytes, OnResize, Outcome, Owner, Profile, Request, ResourceRequest, Role, Run, Sizes, Span, Speedup,
+    Stdio, TaskCount, Time, Usage, Work,
 };
 
 use super::{

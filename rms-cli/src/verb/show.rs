@@ -489,7 +489,7 @@ impl Fields {
         for FormerRun { run, started, ended, outcome, nodes, usage: _, core_time } in runs {
             let (ran, on) = (stamp::brief(ended.since(*started)), hostlist::fold(nodes));
             let core_time = self::core_time(*core_time);
-            self.add("former run", format!("{run} ran for {ran} on {on} (core time {core_time}): {outcome}"));
+            self.add("former run", format!("{run} ran for {ran} on {on} ({core_time}): {outcome}"));
         }
     }
 

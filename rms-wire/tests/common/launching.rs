@@ -120,8 +120,12 @@ pub fn later_answers() -> Vec<Result<LauncherAnswer, Refused>> {
     };
     let shared = ClusterInfo { shared: true, ..cluster.clone() };
     let infos = |cluster| Ok(LauncherAnswer::Clusters(ClusterInfos { clusters: vec![cluster], links: Vec::new() }));
-    let told_the_time = LauncherAnswer::Subscribed { job: JOB, request_until: None, now: Some(now()) };
-    vec![infos(cluster), infos(shared), Ok(told_the_time)]
+    vec![infos(cluster), infos(shared)]
+}
+
+/// Returns the answer to a subscription with the server's clock.
+pub fn told_the_time() -> Result<LauncherAnswer, Refused> {
+    Ok(LauncherAnswer::Subscribed { job: JOB, request_until: None, now: Some(now()) })
 }
 
 pub fn answers() -> Vec<Result<LauncherAnswer, Refused>> {

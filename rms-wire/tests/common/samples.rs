@@ -281,6 +281,7 @@ fn of_launchers() -> Vec<Sample> {
     let later = (100..).zip(launching::later_answers());
     told.extend(later.map(|(seq, answer)| LauncherTold::Answer { seq, answer }));
     told.extend(launching::later_notices().iter().flat_map(notice_parts));
+    told.push(LauncherTold::Answer { seq: 200, answer: launching::told_the_time() });
     samples.extend(parsed("told", told, |frame| {
         let message = decode_frame::<LauncherTold>(frame)?;
         if let LauncherTold::Changed(part) = message.clone() {

@@ -74,12 +74,11 @@ fn the_runs_before_the_last_are_listed_and_what_they_used_counts() {
         usage: Usage { cpu: Span::from_secs(10), peak_memory_kib: 99_999 },
         core_time: 600_000,
     };
-    let ended = found(Vec::new(), vec![JobRecord { run: Run(2), former_runs: vec![former], ..record() }]);
-    let text = shown(ended.clone());
-    assert!(text.contains("1 ran for 10m on a7 (core time 10m): node a7 lost"), "{text}");
+    let ended = JobRecord { run: Run(2), former_runs: vec![former], ..record() };
+    let text = shown(found(Vec::new(), vec![ended.clone()]));
+    assert!(text.contains("1 ran for 10m on a7 (10m of a core): node a7 lost"), "{text}");
     assert!(text.contains("99999 KiB"), "{text}");
-    let json = show_answer(ended).json();
-    let job = &json["jobs"][0];
+    let job = show_answer(found(Vec::new(), vec![ended])).json();
     assert_eq!((&job["granted"]["core_seconds"], &job["cpu_ms"]), (&3000.0.into(), &600_000.into()), "{job}");
     assert_eq!(job["former_runs"][0]["core_seconds"], 600.0, "{job}");
 }
