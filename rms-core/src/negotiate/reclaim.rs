@@ -13,9 +13,9 @@ use super::open::ShrinkRequest;
 use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
 use crate::plan::slowdown::Fraction;
 use crate::plan::{self, Gain, Loss, Placed, Plan};
-use crate::state::constraint_of;
 use crate::state::negotiations::{Negotiation, promise_end};
 use crate::state::sharing::millis;
+use crate::state::{State, constraint_of};
 use crate::step::Step;
 
 /// What a job lacks on one cluster to start now in one of its sizes.
@@ -54,41 +54,41 @@ struct Supply {
 type Supplies = BTreeMap<ClusterId, Supply>;
 
 impl Negotiations<'_> {
-    /// Asks for nodes, after a pass, where that lets the first waiting job start. Returns the clusters where nodes are
-    /// gathered for it, which must not be given away before it has them.
+    /// Asks for nodes, after a pass, where that lets the first waiting job of a cluster start. Returns the clusters where
+    /// nodes are gathered for it, which must not be given away before it has them.
     pub(super) fn make_room(&mut self, now: Time, step: &mut Step) -> BTreeSet<ClusterId> {
-        let Some((head, shortfalls)) = self.first_shortfalls(now) else { return BTreeSet::new() };
-        let gathering = shortfalls.iter().filter(|shortfall| shortfall.coming > 0).map(|shortfall| shortfall.cluster);
-        let mut gathering: BTreeSet<ClusterId> = gathering.collect();
-        // The least change that lets it start; the nodes that are on their way may be enough.
-        for shortfall in shortfalls {
-            let is_enough = shortfall.nodes == 0 || self.ask_for(now, step, head, shortfall);
-            if is_enough {
-                gathering.insert(shortfall.cluster);
-                break;
-            }
+        let mut gathering = BTreeSet::new();
+        for (job, shortfalls) in self.first_shortfalls(now) {
+            gathering.extend(shortfalls.iter().filter(|lacks| lacks.coming > 0).map(|lacks| lacks.cluster));
+            // The least change that lets it start; the nodes that are on their way may be enough.
+            let is_enough = |lacks: &Shortfall| lacks.nodes == 0 || self.ask_for(now, step, job, *lacks);
+            gathering.extend(shortfalls.into_iter().find(is_enough).map(|lacks| lacks.cluster));
         }
         gathering
     }
 
-    /// Returns the first job that waits for nodes that will not be free as soon as an answer could come, and its
-    /// shortfall for each of its sizes, the least first. `None` also where no job is asked to shrink for it.
-    fn first_shortfalls(&mut self, now: Time) -> Option<(JobId, Vec<Shortfall>)> {
+    /// Returns the first waiting jobs, each of other clusters than those before it, and the shortfall of each for its
+    /// sizes, the least first: none if its nodes will be free as soon as an answer could come. Empty also where no job is
+    /// asked to shrink.
+    fn first_shortfalls(&mut self, now: Time) -> Vec<(JobId, Vec<Shortfall>)> {
         let state = self.context.state();
         if state.settings().shrink_for == ShrinkRule::Never || state.n_queued() == 0 {
-            return None;
+            return Vec::new();
         }
         let plan = self.context.estimates(now);
-        let (head, estimate) = first_waiting(&plan)?;
         let state = self.context.state();
-        if estimate <= now + state.settings().offer_valid {
-            return None;
-        }
-        let spec = &state.jobs()[&head].spec;
-        let mut shortfalls: Vec<Shortfall> =
-            spec.options.iter().filter_map(|request| self.shortfall(&plan, spec, request)).collect();
-        shortfalls.sort_by_key(|shortfall| (shortfall.nodes, shortfall.cluster));
-        Some((head, shortfalls))
+        let soon = now + state.settings().offer_valid;
+        first_waiting(state, &plan)
+            .into_iter()
+            .map(|(job, estimate)| {
+                let spec = &state.jobs()[&job].spec;
+                let sizes = spec.options.iter().filter(|_| estimate > soon);
+                let mut shortfalls: Vec<Shortfall> =
+                    sizes.filter_map(|request| self.shortfall(&plan, spec, request)).collect();
+                shortfalls.sort_by_key(|shortfall| (shortfall.nodes, shortfall.cluster));
+                (job, shortfalls)
+            })
+            .collect()
     }
 
     /// Returns, before a pass that may start the first waiting job on lent cores (004), what it would add to the
@@ -99,7 +99,7 @@ impl Negotiations<'_> {
         if state.settings().policy != Policy::Slowdown || !is_asked {
             return None;
         }
-        let (head, shortfalls) = self.first_shortfalls(now)?;
+        let (head, shortfalls) = self.first_shortfalls(now).into_iter().next()?;
         let cost = |shortfall: Shortfall| match shortfall.nodes {
             // The job waits for something else if no nodes are on their way.
             0 => (shortfall.coming > 0).then_some(Fraction::ZERO),
@@ -426,10 +426,21 @@ impl Negotiations<'_> {
     }
 }
 
-/// Returns the first job of the queue that has to wait for nodes that exist.
-fn first_waiting(plan: &Plan) -> Option<(JobId, Time)> {
-    plan.placements.iter().find_map(|placement| match &placement.outcome {
-        Placed::Later { at, .. } => Some((placement.job, *at)),
-        Placed::Now { .. } | Placed::Never { .. } => None,
-    })
+/// Returns the jobs that have to wait for nodes that exist and for whose clusters no job before them waits, with their
+/// estimated starts.
+fn first_waiting(state: &State, plan: &Plan) -> Vec<(JobId, Time)> {
+    let n_clusters = state.clusters().len();
+    let (mut first, mut wanted) = (Vec::new(), BTreeSet::<ClusterId>::new());
+    for placement in &plan.placements {
+        if wanted.len() == n_clusters {
+            break;
+        }
+        let Placed::Later { at, .. } = &placement.outcome else { continue };
+        let clusters = || state.jobs()[&placement.job].spec.options.iter().flat_map(|size| size.nodes.keys());
+        if clusters().all(|cluster| !wanted.contains(cluster)) {
+            first.push((placement.job, *at));
+        }
+        wanted.extend(clusters());
+    }
+    first
 }

@@ -482,3 +482,16 @@ fn a_job_on_two_clusters_ends_and_leaves_both() {
     assert_eq!((scene.free_on(C), scene.free_on(D)), (2, 2));
     scene.is_durable();
 }
+
+/// A job that nobody can help does not keep those of other clusters from being helped.
+#[test]
+fn who_waits_first_for_a_cluster_is_helped_whoever_waits_for_others() {
+    let mut scene = Scene::of_two(2, 2);
+    scene.set("shrink_for", "queue");
+    let rigid = scene.submit_on("c", 2, None);
+    let gives = scene.submit_on("d", 2, Some(malleable(1, 2, OnResize::Workers)));
+    assert!(scene.is_started(rigid) && scene.is_started(gives));
+    let [first, second, third] = [("c", 1), ("d", 1), ("d", 1)].map(|(cluster, n)| scene.submit_on(cluster, n, None));
+    assert_eq!([first, second, third].map(|job| scene.is_started(job)), [false, true, false]);
+    scene.is_durable();
+}
