@@ -158,7 +158,8 @@ fn granted(granted: &Granted, core_time: u64, clusters: &ClusterNames) -> Value 
 
 pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
     let usage = record.total_usage();
-    let granted = record.granted.as_ref().zip(record.total_core_time());
+    // A job that was not started again has nothing, but it had cores before.
+    let granted = record.total_core_time().map(|total| (record.granted.clone().unwrap_or_default(), total));
     let mut value = json!({
         "job": json::job_id(record.job),
         "run": record.run.0,
@@ -179,7 +180,7 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "cpu_time_lent_s": record.loans.map(|loans| secs(loans.lent)),
         "cpu_time_borrowed_s": record.loans.map(|loans| secs(loans.borrowed)),
         "slowdown": slowdown(record),
-        "granted": granted.map(|(granted, core_time)| self::granted(granted, core_time, clusters)),
+        "granted": granted.map(|(granted, core_time)| self::granted(&granted, core_time, clusters)),
         "former_runs": former_runs(&record.former_runs),
     });
     add_labels(&mut value, record.labels.all());

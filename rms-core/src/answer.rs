@@ -143,8 +143,8 @@ impl Answers<'_> {
             let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
             let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
             let sharing = sharing_detail(self.state(), job, now);
-            let (licences, former_runs) = (entry.licences(), entry.former_runs.clone());
-            let ended_before = former_runs.last().map(|former| former.outcome.clone());
+            let (licences, ended_before) = (entry.licences(), entry.ended_before.as_deref().cloned());
+            let former_runs = entry.former_runs.clone();
             let limited = self.limited(entry);
             details.push(JobDetail {
                 line,

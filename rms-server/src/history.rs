@@ -376,14 +376,24 @@ fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String,
 mod tests {
     use rms_api::filter::column;
     use rms_core::Fact;
-    use rms_model::{Labels, Outcome, Owner, Request, Span, Time};
+    use rms_model::{FormerRun, Labels, Outcome, Owner, Request, Run, Span, Time, Usage};
 
     use super::table::open_reader;
     use super::*;
     use crate::journal::{FactLog, SnapshotPolicy};
 
+    /// Job 2 ran before.
     fn done(job: u64, owner: &str, name: &str, outcome: Outcome) -> Fact {
         let at = |secs| Time::from_secs(1000 * job as i64 + secs);
+        let former = FormerRun {
+            run: Run(1),
+            started: at(1),
+            ended: at(9),
+            outcome: Outcome::NodeLost { node: "n1".to_owned() },
+            nodes: vec!["n1".to_owned()],
+            usage: Usage { cpu: Span::from_secs(8), peak_memory_kib: 1024 },
+            core_time: 8000,
+        };
         let record = JobRecord {
             labels: Labels::named(name),
             started: Some(at(10)),
@@ -392,6 +402,7 @@ mod tests {
             cpus_per_task: 1,
             nodes: vec!["n1".to_owned()],
             outcome,
+            former_runs: if job == 2 { vec![former] } else { Vec::new() },
             ..JobRecord::of(
                 JobId(job),
                 Owner(owner.to_owned()),
@@ -480,6 +491,9 @@ mod tests {
         check(sort(&["job"]), &[1, 2, 3, 4]);
         check(sort(&["user", "name"]), &[4, 1, 3, 2]);
         check(sort(&["-user", "job"]), &[2, 1, 3, 4]);
+        // What its former run used counts.
+        check(sort(&["-cpu", "job"]), &[2, 1, 3, 4]);
+        check(sort(&["-memory", "job"]), &[2, 1, 3, 4]);
         // Cancelled, completed, failed, failed.
         check(HistoryQuery { limit: 2, offset: 1, ..sort(&["state"]) }, &[1, 3]);
     }

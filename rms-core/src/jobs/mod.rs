@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_api::answer::{JobChange, JobState};
 use rms_api::desired::NodeExit;
 use rms_api::refusal::Refusal;
-use rms_model::{FormerRun, Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Span, Time, Usage};
+use rms_model::{Identity, JobId, NodeId, Outcome, Request, Role, Run, Slice, Span, Time, Usage};
 
 use crate::context::Context;
 use crate::effect::Effect;
@@ -252,10 +252,8 @@ impl Jobs<'_> {
         let started = self.state().jobs()[&job].started().expect("the caller has looked");
         match &started.ending {
             Some(ending) if ending.requeue => {
-                let entry = &self.state().jobs()[&job];
-                let sharing = entry.sharing().filter(|sharing| sharing.is_active()).cloned();
-                let former = Some(Box::new(self.former_run(now, entry, started, ending.outcome.clone())));
-                self.context.record(step, Fact::JobRequeued { job, at: now, former });
+                let sharing = self.state().jobs()[&job].sharing().filter(|sharing| sharing.is_active()).cloned();
+                self.context.record(step, Fact::JobRequeued { job, at: now });
                 sharing.iter().for_each(|sharing| self.return_cpus(now, step, job, sharing));
                 self.negotiations().forget_negotiations(job);
                 self.context.launches.remove(&job);
@@ -273,20 +271,6 @@ impl Jobs<'_> {
                 };
                 self.done(now, step, job, outcome);
             }
-        }
-    }
-
-    /// Returns what the history remembers of a run after which its job returns to the queue.
-    fn former_run(&self, now: Time, entry: &Job, started: &Started, outcome: Outcome) -> FormerRun {
-        let ended = started.ended_at.unwrap_or(now);
-        FormerRun {
-            run: entry.run,
-            started: started.at,
-            ended,
-            outcome,
-            nodes: self.state().node_names(&started.nodes),
-            usage: started.usage,
-            core_time: self.state().granted(entry, ended).map_or(0, |granted| granted.core_time),
         }
     }
 

@@ -142,6 +142,7 @@ impl State {
                     eligible: None,
                     run: Run(0),
                     phase,
+                    ended_before: None,
                     former_runs: Vec::new(),
                     promised: None,
                     launcher: None,
@@ -307,11 +308,13 @@ impl State {
                 self.count_ghost(*job, None);
                 self.drop_job(*job, bumped)?;
             }
-            Fact::JobRequeued { job, at, former } => {
+            Fact::JobRequeued { job, at } => {
                 self.settle_charges(*job, *at);
+                let former = self.former_run(*job, *at);
                 self.release_nodes(*job, bumped)?;
                 self.edit_job(*job, |entry| {
-                    entry.former_runs.extend(former.as_deref().cloned());
+                    entry.ended_before = former.as_ref().map(|former| Box::new(former.outcome.clone()));
+                    entry.former_runs.extend(former);
                     entry.eligible = Some(*at);
                     entry.phase = Phase::RequestSent;
                     entry.negotiations = None;

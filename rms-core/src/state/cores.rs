@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
-use rms_model::{Grant, Granted, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Slice, Time};
+use rms_model::{FormerRun, Grant, Granted, Indices, Inventory, JobId, JobSpec, Mebibytes, NodeId, Slice, Time};
 
 use super::{ApplyError, BumpedNodes, State, threads_of_core};
 use crate::state::course::{CoreTime, Cores};
@@ -75,6 +75,22 @@ impl State {
         let held = self.own_core_time(entry, ended)?;
         granted.core_time = held.saturating_add(loans.borrowed).saturating_sub(loans.lent);
         Some(granted)
+    }
+
+    /// Returns what the history remembers of the run of a job that returns to the queue.
+    pub(super) fn former_run(&self, job: JobId, at: Time) -> Option<FormerRun> {
+        let entry = self.jobs.get(&job)?;
+        let started = entry.started()?;
+        let ended = started.ended_at.unwrap_or(at);
+        Some(FormerRun {
+            run: entry.run,
+            started: started.at,
+            ended,
+            outcome: started.ending.as_ref()?.outcome.clone(),
+            nodes: self.node_names(&started.nodes),
+            usage: started.usage,
+            core_time: self.granted(entry, ended).map_or(0, |granted| granted.core_time),
+        })
     }
 
     /// Returns the core time of a job on its own cores, in core-milliseconds: those that it lends count, those that it

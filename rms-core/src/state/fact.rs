@@ -11,8 +11,8 @@ use rms_api::negotiate::{Declared, NegotiationRecord};
 use rms_api::subscription::{ClusterLink, Filter, Launchable, Tag};
 use rms_model::token::{Issued, Redeemed, Token};
 use rms_model::{
-    ClusterId, Devices, Environment, Evolving, FormerRun, Generation, Grant, Indices, Inventory, JobId, JobRecord,
-    JobSpec, NodeAdmin, NodeId, NodeLink, Outcome, Request, Run, Slice, Span, Time, Usage,
+    ClusterId, Devices, Environment, Evolving, Generation, Grant, Indices, Inventory, JobId, JobRecord, JobSpec,
+    NodeAdmin, NodeId, NodeLink, Outcome, Request, Run, Slice, Span, Time, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -141,9 +141,6 @@ pub enum Fact {
     JobRequeued {
         job: JobId,
         at: Time,
-        /// The run that has ended. Absent in older journals.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        former: Option<Box<FormerRun>>,
     },
     TokenCreated {
         token: Token,

@@ -37,7 +37,10 @@ pub struct Job {
     pub eligible: Option<Time>,
     /// The execution that runs, or that ran last; 0 before the first.
     pub run: Run,
-    /// The runs after which it returned to the queue. Absent in older snapshots.
+    /// Why the last run ended from which it returned to the queue. Absent in older snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_before: Option<Box<Outcome>>,
+    /// The runs after which it returned to the queue; snapshots of older versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_runs: Vec<FormerRun>,
     pub phase: Phase,

@@ -45,6 +45,7 @@ impl State {
             eligible: None,
             run: Run(0),
             phase,
+            ended_before: None,
             former_runs: Vec::new(),
             promised: None,
             launcher,

@@ -146,9 +146,9 @@ pub fn insert(conn: &Connection, row: &Row) -> Result<(), HistoryError> {
         record.submitted.as_millis(),
         record.started.map(|time| time.as_millis()),
         record.ended.as_millis(),
-        record.usage.cpu.as_millis(),
+        record.total_usage().cpu.as_millis(),
         // The column is for selecting; the record keeps the value that the agent reported.
-        i64::try_from(record.usage.peak_memory_kib).unwrap_or(i64::MAX),
+        i64::try_from(record.total_usage().peak_memory_kib).unwrap_or(i64::MAX),
         record.request.nodes.keys().map(|cluster| cluster_pattern(*cluster)).collect::<String>(),
         &body[..],
         &digest(record.job, &body)[..],

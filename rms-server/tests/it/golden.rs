@@ -207,7 +207,7 @@ fn examples() -> Vec<Fact> {
             told: None,
         },
         Fact::GhostExpired { job },
-        Fact::JobRequeued { job, at, former: None },
+        Fact::JobRequeued { job, at },
         Fact::TokenCreated {
             token: Token {
                 id: "t1".to_owned(),

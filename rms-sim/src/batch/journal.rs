@@ -20,7 +20,7 @@ use self::loans::Lenders;
 use super::trace::submission;
 use super::{ClusterNodes, Finished, Summary, Workload};
 
-/// Jobs in the order in which they could first have started. Each keeps the size it ran with, its owner, its priority,
+/// Jobs in the order in which they last became eligible. Each keeps the size it ran with, its owner, its priority,
 /// its requirements for nodes and what it takes of them; it runs for as long as it did.
 #[derive(Debug)]
 pub struct JournalJobs {

@@ -78,9 +78,12 @@ fn the_runs_before_the_last_are_listed_and_what_they_used_counts() {
     let text = shown(found(Vec::new(), vec![ended.clone()]));
     assert!(text.contains("1 ran for 10m on a7 (10m of a core): node a7 lost"), "{text}");
     assert!(text.contains("99999 KiB"), "{text}");
-    let job = show_answer(found(Vec::new(), vec![ended])).json();
+    let job = show_answer(found(Vec::new(), vec![ended.clone()])).json();
     assert_eq!((&job["granted"]["core_seconds"], &job["cpu_ms"]), (&3000.0.into(), &600_000.into()), "{job}");
     assert_eq!(job["former_runs"][0]["core_seconds"], 600.0, "{job}");
+    let not_again = JobRecord { started: None, granted: None, usage: Usage::default(), ..ended };
+    let job = show_answer(found(Vec::new(), vec![not_again])).json();
+    assert_eq!((&job["granted"]["core_seconds"], &job["granted"]["cores"]), (&600.0.into(), &0.into()), "{job}");
 }
 
 #[test]

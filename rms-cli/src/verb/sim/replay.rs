@@ -17,11 +17,12 @@ use crate::failure::{Exit, Failure};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 The journal is only read; the server may be running. Each job arrives when it
-could first have started, keeps the size that it ran with, its owner, priority,
-constraints, memory, devices and licences, and runs for as long as it did. Nodes
-and settings are those of the server, but for what --set changes. A key without
-a name (allocation=nodes) applies to all clusters and users, also to those that
-have their own value; allocation@a=nodes applies to cluster a.
+last became eligible (after holds and returns to the queue), keeps the size that
+it ran with, its owner, priority, constraints, memory, devices and licences, and
+runs for as long as it did. Nodes and settings are those of the server, but for
+what --set changes. A key without a name (allocation=nodes) applies to all
+clusters and users, also to those that have their own value;
+allocation@a=nodes applies to cluster a.
 
 Each figure is shown with the one from the history of the same jobs, and the
 difference. Without --set, the difference is the error of the replay: nodes that
