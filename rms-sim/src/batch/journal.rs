@@ -221,7 +221,9 @@ fn parts<'a>(record: &'a JobRecord, spec: Option<&Arc<JobSpec>>, n_asked: u32, s
     };
     let known = record.nodes.iter().filter_map(|name| Some((name, state.nodes().get(&state.node_named(name)?)?)));
     let nodes: Vec<(&'a String, &Node)> = known.collect();
-    let granted = share_granted(record, nodes.iter().map(|(_, node)| node.inventory.cores));
+    // A guest was granted the cores that it borrowed, which are fewer than it asked for.
+    let is_guest = record.loans.is_some_and(|loans| loans.borrowed > 0);
+    let granted = share_granted(record, nodes.iter().map(|(_, node)| node.inventory.cores)).filter(|_| !is_guest);
     let part = |(name, node): (&'a String, &Node)| {
         let by_allocation = || match state.settings().allocation_of(&state.clusters()[&node.cluster]) {
             Allocation::Nodes => 1.0,
@@ -524,16 +526,18 @@ mod tests {
 
     /// Jobs of two nodes that the server let share CPUs, and what they do again: the run times of all jobs with all
     /// CPUs, their starts, the real utilisation, and whether they end as they did.
-    fn shared_again(times: &[(i64, i64, i64, CpuLoans)]) -> (Vec<i64>, Vec<i64>, f64, bool) {
+    fn shared_again(times: &[(i64, i64, i64, CpuLoans, u64)]) -> (Vec<i64>, Vec<i64>, f64, bool) {
         let settings = Settings { policy: Policy::Slowdown, ..Settings::default() };
         let (nodes, nobody) = ([uniform_nodes(2, 8)], TraceJobs::new(Vec::new()));
         let empty = Batch::new(settings.clone(), &nodes, &nobody).expect("nodes join");
-        let ran = |(job, (started, ended, wall, loans)): (usize, &(i64, i64, i64, CpuLoans))| {
+        let ran = |(job, (started, ended, wall, loans, core_secs)): (usize, &(i64, i64, i64, CpuLoans, u64))| {
             let mut ran = record(empty.state(), job as u64, 2, Some(*started), *ended);
             ran.request.wall = Span::from_secs(*wall);
             ran.eligible = secs(*started);
             ran.nodes = vec!["n1".to_owned(), "n2".to_owned()];
-            JobRecord { loans: Some(*loans), ..ran }
+            let (cores, whole_nodes) = if loans.borrowed > 0 { (8, 0) } else { (16, 2) };
+            let granted = Granted { cores, whole_nodes, core_time: core_secs * 1000, ..Granted::default() };
+            JobRecord { loans: Some(*loans), granted: Some(granted), ..ran }
         };
         let records: Vec<JobRecord> = times.iter().enumerate().map(ran).collect();
         let spec = |record: &JobRecord| {
@@ -559,10 +563,10 @@ mod tests {
         let lent = |secs: u64| CpuLoans { lent: 8000 * secs, borrowed: 0 };
         let borrowed = |secs: u64| CpuLoans { lent: 0, borrowed: 8000 * secs };
         // Of 16 cores, 8 were lent from 10 to 90. The guest did 40 s of work, and the other one 100 s.
-        let again = shared_again(&[(0, 140, 100, lent(80)), (10, 90, 50, borrowed(80))]);
+        let again = shared_again(&[(0, 140, 100, lent(80), 1600), (10, 90, 50, borrowed(80), 640)]);
         assert_eq!(again, (vec![100, 40], vec![0, 10], 1.0, true));
         // The guest had all cores once its mate had ended: half of them for 40 s, and all of them for 60 s.
-        let again = shared_again(&[(0, 50, 200, lent(40)), (10, 110, 80, borrowed(40))]);
+        let again = shared_again(&[(0, 50, 200, lent(40), 480), (10, 110, 80, borrowed(40), 1280)]);
         assert_eq!(again, (vec![30, 80], vec![0, 10], 1.0, true));
     }
 }
