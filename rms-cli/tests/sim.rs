@@ -402,6 +402,24 @@ fn a_sweep_refuses_what_is_no_percentage_and_settings_of_other_clusters() {
 }
 
 #[test]
+fn options_without_effect_and_values_that_are_named_twice_are_refused() {
+    let of_journal = ["sim", "tune", "journal"];
+    let twice = ["--nodes", "8"];
+    for (first, options, part) in [
+        (&of_journal[..], &["--skip", "5"][..], "--skip is for traces"),
+        (&of_journal[..], &["--jobs", "5"][..], "--jobs is for traces"),
+        (&of_journal[..], &["--overrun", "extend"][..], "--overrun is for traces"),
+        (&["sim", "gain"][..], &["--partition", "1"][..], "--partition is for traces"),
+        (&["sim", "tune", TRACE][..], &[&twice[..], &["--timer", "1s,1s"]].concat()[..], "--timer names 1s twice"),
+        (&["sim", "sd", "--cirne", "w1"][..], &["--cut-offs", "5,5"][..], "--cut-offs names 5 twice"),
+    ] {
+        let output = rms(&[first, options].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(part), "{options:?}: {said}");
+    }
+}
+
+#[test]
 fn what_is_no_journal_is_not_replayed() {
     let output = rms(&["sim", "replay", TRACE]);
     assert_eq!(output.status.code(), Some(1));

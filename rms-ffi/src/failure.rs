@@ -174,6 +174,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_negotiation_that_is_over_is_told_from_one_for_which_it_is_not_the_time() {
+        use launcher_sdk::negotiator::{Phase, Side};
+
+        let status = |phase| Failure::from(NegotiatorError::Act(ActError::NotNow(phase))).status();
+        assert_eq!(status(Phase::Applied), c::RMS_EUNKNOWN);
+        assert_eq!(status(Phase::Offered(Side::Application)), c::RMS_ESTATE);
+    }
+
+    #[test]
     fn every_number_has_words_of_its_own() {
         let mut words: Vec<&CStr> = (c::RMS_ETIMEDOUT..=c::RMS_NOTHING).map(describe).collect();
         let n_numbers = words.len();

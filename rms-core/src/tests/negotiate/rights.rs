@@ -225,6 +225,7 @@ fn declared_limits_are_checked_and_kept() {
     declare(&mut scene, declared(2, 4)).expect("it may");
     let negotiations = scene.world.rms.state().jobs()[&job].negotiations.as_ref().expect("it was written down");
     assert_eq!(negotiations.declared, Some(declared(2, 4)));
+    assert_eq!(scene.world.line(job).malleable, Some(declared(2, 4)), "everyone is shown what counts");
     scene.is_durable();
 }
 
