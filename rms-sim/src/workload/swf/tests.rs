@@ -112,7 +112,7 @@ fn no_job_is_dropped_for_its_status() {
 /// Elsewhere these numbers are exit codes.
 #[test]
 fn the_stretches_in_which_an_interrupted_job_ran_are_no_jobs_of_their_own() {
-    let lines: [&[(usize, &str)]; 8] = [
+    let lines: [&[(usize, &str)]; 10] = [
         &[(1, "7"), (11, "1")],
         &[(1, "7"), (2, "-1"), (4, "6"), (11, "2")],
         &[(1, "7"), (2, "-1"), (4, "4"), (11, "3")],
@@ -122,10 +122,13 @@ fn the_stretches_in_which_an_interrupted_job_ran_are_no_jobs_of_their_own() {
         &[(1, "9"), (4, "6"), (11, "2")],
         &[(1, "9"), (4, "4"), (11, "3")],
         &[(1, "10"), (11, "1")],
+        // After lines of other jobs.
+        &[(1, "7"), (11, "2")],
+        &[(1, "9"), (4, "3"), (11, "2")],
     ];
     let cleaned = jobs(&lines, Cleaning::default());
     let kept: Vec<(i64, Span)> = cleaned.jobs.iter().map(|job| (job.number, job.run)).collect();
-    assert_eq!(kept, [(7, secs(10)), (8, secs(10)), (9, secs(6)), (9, secs(4)), (10, secs(10))]);
+    assert_eq!(kept, [(7, secs(10)), (8, secs(10)), (9, secs(6)), (9, secs(4)), (10, secs(10)), (9, secs(3))]);
     assert_eq!(cleaned.n_dropped, 0);
 }
 
