@@ -120,7 +120,6 @@ mod tests {
     use rms_model::Grant;
 
     use super::*;
-    use crate::order::tests::node;
 
     #[test]
     fn each_gpu_has_a_file_and_other_files_of_the_drivers_are_none() {
@@ -160,7 +159,7 @@ mod tests {
     fn given(files: &DeviceFiles, devices: &[(&str, &[u32])], is_enforced: bool) -> (Vec<u32>, usize, bool) {
         let devices = devices.iter().map(|(name, numbers)| ((*name).to_owned(), numbers.iter().copied().collect()));
         let grant = Some(Grant { devices: devices.collect(), ..Grant::default() });
-        let own = files.own(&LaunchNode { grant, ..node("n1") }, is_enforced).expect("a share");
+        let own = files.own(&LaunchNode { grant, ..test_kit::place("n1") }, is_enforced).expect("a share");
         (own.gpus, own.closed.len(), own.is_alone)
     }
 
@@ -169,7 +168,7 @@ mod tests {
         let counted = DeviceFiles::counted(&"gpu:a100:4,fpga:1".parse().expect("devices"));
         assert_eq!(given(&counted, &[("gpu:a100", &[1, 3]), ("fpga", &[0])], true), (vec![1, 3], 0, false));
         assert_eq!(given(&counted, &[("fpga", &[0])], true), (vec![], 0, false));
-        assert_eq!(counted.own(&node("n1"), true), None, "it has the whole node");
+        assert_eq!(counted.own(&test_kit::place("n1"), true), None, "it has the whole node");
     }
 
     #[test]

@@ -358,7 +358,7 @@ mod tests {
             let endpoint = Endpoint::dial(&key.into_credentials(&chain, authority.ca_pem()).expect("credentials"));
             let (to_supervisor, queue) = mpsc::channel(MAX_PIECES);
             let share = Share::new(
-                order::tests::order([order::tests::node("n1")]),
+                order::tests::order([test_kit::place("n1")]),
                 dir.path().to_owned(),
                 0,
                 WorkQueues::default(),

@@ -320,27 +320,9 @@ pub const MAX_PIECES_PER_WINDOW: u64 = 64;
 
 #[cfg(test)]
 pub mod tests {
-    use rms_model::{Labels, NodeId, Owner, Work};
+    use rms_model::{Labels, Owner, Work};
 
     use super::*;
-
-    /// Returns a node with one task on one CPU.
-    pub fn node(name: &str) -> LaunchNode {
-        LaunchNode {
-            node: NodeId(1),
-            name: name.to_owned(),
-            cluster: "a".to_owned(),
-            address: "127.0.0.1:1".to_owned(),
-            first_task: 0,
-            n_tasks: 1,
-            cpus: 1,
-            asked_cpus: 0,
-            shares_cpus: false,
-            joined: 1,
-            departing: false,
-            grant: None,
-        }
-    }
 
     /// Returns a share of a job with these nodes.
     pub fn order(nodes: impl IntoIterator<Item = LaunchNode>) -> Order {

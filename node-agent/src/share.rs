@@ -501,7 +501,7 @@ mod tests {
     async fn the_number_of_a_step_is_written_off_the_task_and_before_it_is_used() {
         let dir = tempfile::tempdir().expect("a directory");
         let work_queues = WorkQueues::default();
-        let order = order::tests::order([order::tests::node("n1")]);
+        let order = order::tests::order([test_kit::place("n1")]);
         let share = Share::new(order, dir.path().to_owned(), 3, work_queues.clone());
         let (release, hung) = mpsc::channel::<()>();
         work_queues.add(WorkKey::Execution(share.job(), share.run()), move || {
@@ -520,7 +520,7 @@ mod tests {
 
     #[tokio::test]
     async fn input_that_comes_over_two_channels_is_queued_once() {
-        let order = order::tests::order([order::tests::node("n1")]);
+        let order = order::tests::order([test_kit::place("n1")]);
         let share = Share::new(order, PathBuf::new(), 0, WorkQueues::default());
         let (to, mut queue) = tokio::sync::mpsc::channel(8);
         let input = |offset, bytes: &[u8], eof| InputAt { offset, bytes: bytes.to_vec(), eof };

@@ -7,6 +7,7 @@ use node_agent::cgroup::CgroupMode;
 use node_agent::spool;
 use rms_api::desired::NodeExit;
 use rms_model::{JobId, Run, Span};
+use test_kit::any_seed;
 
 /// Runs until the file `go` is created.
 const WAITS: &str = "echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; exit 5";
@@ -221,12 +222,13 @@ async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_anot
 
 #[tokio::test]
 async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
+    let (mut dice, _replay) = any_seed("nothing_runs_twice");
     for _ in 0..10 {
         let mut world = World::new(CgroupMode::None).await;
         let launch = script(&world, "echo once >> runs; while [ ! -e go ]; do sleep 0.01; done");
         world.submit(1, launch).await;
         // At a random time: before the order is sent, while it is carried out, or afterwards.
-        tokio::time::sleep(std::time::Duration::from_micros(u64::from(rand::random::<u16>()) / 8)).await;
+        tokio::time::sleep(std::time::Duration::from_micros(dice.below(8192))).await;
         world.kill_agent().await;
         world.start_agent().await;
         world.desire().await;

@@ -1,33 +1,27 @@
 //! Feeds broken frames to every decoder: none panics, none takes much memory, none misreads what it accepts.
 //!
-//! `LIMBER_FUZZ_CASES` is the number of cases of all targets together (20,000 by default); `LIMBER_FUZZ_SEED` replays a
-//! run.
+//! `LIMBER_FUZZ_CASES` is the number of cases of all targets together (20,000 by default); `LIMBER_SEED` replays a run.
 
 mod common;
 
 use common::Deployment;
 use common::domain::identity;
 use common::samples::{Sample, samples};
-use rand::rngs::StdRng;
-use rand::seq::IndexedRandom as _;
-use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rms_model::{Role, Span, Time};
 use rms_wire::codec::HEADER_BYTES;
 use rms_wire::tls::Peer;
 use rms_wire::{Kind, NewKey, TokenText};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use test_kit::{Dice, any_seed, variable};
 
 /// Calls `target` with many mutations of `seeds`.
 fn fuzz(name: &str, seeds: &[Vec<u8>], mut target: impl FnMut(&[u8])) {
-    let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("LIMBER_FUZZ_SEED").unwrap_or_else(|| rand::rng().random());
-    let n_cases = number("LIMBER_FUZZ_CASES").unwrap_or(20_000) / N_TARGETS;
-    println!("replay: LIMBER_FUZZ_SEED={seed} cargo nextest run -p rms-wire --test mutations {name}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let n_cases = variable("LIMBER_FUZZ_CASES").unwrap_or(20_000) / N_TARGETS;
+    let (mut dice, _replay) = any_seed(name);
     let before = peak_kib();
     for _ in 0..n_cases {
-        target(&mutated(&mut rng, seeds));
+        target(&mutated(&mut dice, seeds));
     }
     let taken = peak_kib() - before;
     assert!(taken < 128 << 10, "{taken} KiB were taken");
@@ -40,19 +34,19 @@ fn peak_kib() -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
-fn mutated(rng: &mut StdRng, seeds: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = seeds.choose(rng).expect("a seed").clone();
-    for _ in 0..rng.random_range(1..=4) {
-        let at = rng.random_range(0..=bytes.len());
-        match rng.random_range(0..8) {
+fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = dice.one_of(seeds);
+    for _ in 0..dice.number(1, 4) {
+        let at = dice.below(bytes.len() as u64 + 1) as usize;
+        match dice.below(8) {
             // Random bytes.
             0 => {
-                bytes = vec![0; rng.random_range(0..300)];
-                rng.fill_bytes(&mut bytes);
+                bytes = vec![0; dice.below(300) as usize];
+                dice.fill(&mut bytes);
             }
             // One bit, one byte.
-            1 if at < bytes.len() => bytes[at] ^= 1 << rng.random_range(0..8),
-            2 if at < bytes.len() => bytes[at] = rng.random(),
+            1 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
+            2 if at < bytes.len() => bytes[at] = dice.roll() as u8,
             // Truncated, and doubled.
             3 => bytes.truncate(at),
             4 => bytes.extend_from_within(at..),
@@ -60,18 +54,18 @@ fn mutated(rng: &mut StdRng, seeds: &[Vec<u8>]) -> Vec<u8> {
             5 => {
                 // Of bincode, and of texts, bytes, lists and maps of MessagePack.
                 let markers = [251_u8, 252, 253, 0xdb, 0xc6, 0xdd, 0xdf];
-                let mut length = vec![*markers.choose(rng).expect("some")];
-                length.extend(rng.random::<u64>().to_be_bytes());
-                let end = (at + rng.random_range(0..9)).min(bytes.len());
+                let mut length = vec![dice.one_of(&markers)];
+                length.extend(dice.roll().to_be_bytes());
+                let end = (at + dice.below(9) as usize).min(bytes.len());
                 bytes.splice(at..end, length);
             }
             // The end of another seed.
             6 => {
-                let other = seeds.choose(rng).expect("a seed");
+                let other = dice.one_of(seeds);
                 bytes.truncate(at);
-                bytes.extend(&other[rng.random_range(0..=other.len())..]);
+                bytes.extend(&other[dice.below(other.len() as u64 + 1) as usize..]);
             }
-            _ => bytes.insert(at, rng.random()),
+            _ => bytes.insert(at, dice.roll() as u8),
         }
     }
     bytes

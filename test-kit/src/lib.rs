@@ -1,119 +1,23 @@
-//! Seeded random numbers for the tests of every crate; a failing test prints how to replay it.
+//! What the tests of all crates share: seeded randomness, submissions and nodes of jobs, and whole deployments of real
+//! processes.
 //!
-//! `LIMBER_SEED=7` runs the case of one seed alone, `LIMBER_SEEDS=100000` runs that number of seeds.
+//! Everything of a deployment is in one temporary directory and listens on loopback at its own ports, so tests run in
+//! parallel; dropping a [`Deployment`] ends every process that names the directory, and nothing else.
 
-use std::ops::Range;
+mod binaries;
+mod cgroups;
+mod command;
+mod deployment;
+mod dice;
+mod disk;
+mod processes;
+mod samples;
 
-/// A random number generator with a seed (SplitMix64), equal on every machine.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    /// Draws any number.
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Draws a number below `n`, which is not 0.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n
-    }
-
-    /// Draws from `least` to `most`, both included.
-    pub fn number(&mut self, least: u32, most: u32) -> u32 {
-        least + self.below(u64::from(most - least) + 1) as u32
-    }
-
-    /// Returns true with this probability in percent.
-    pub fn chance(&mut self, percent: u32) -> bool {
-        self.number(1, 100) <= percent
-    }
-
-    /// Picks one of several values; there is at least one.
-    pub fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize].clone()
-    }
-
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for piece in bytes.chunks_mut(8) {
-            piece.copy_from_slice(&self.roll().to_le_bytes()[..piece.len()]);
-        }
-    }
-}
-
-/// Runs a case for each of `n_seeds` seeds, or for those that the environment names.
-pub fn for_seeds(test: &'static str, n_seeds: u64, mut case: impl FnMut(&mut Dice)) {
-    for seed in seeds(n_seeds) {
-        let _replay = Replay { seed, filter: test.to_owned() };
-        case(&mut Dice::new(seed));
-    }
-}
-
-/// Returns `n_seeds` seeds, or those that the environment names.
-pub fn seeds(n_seeds: u64) -> Range<u64> {
-    let seeds = match one_seed() {
-        Some(seed) => seed..seed + 1,
-        None => 0..variable("LIMBER_SEEDS").unwrap_or(n_seeds),
-    };
-    println!("seeds {seeds:?}");
-    seeds
-}
-
-/// Returns the seed if only one is to be tried, for which more output is useful.
-pub fn one_seed() -> Option<u64> {
-    variable("LIMBER_SEED")
-}
-
-/// Reads a number from the environment, if it is set.
-///
-/// # Panics
-/// It is set and is not a number.
-pub fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: '{text}'")))
-}
-
-/// While it exists, a panic prints the seed.
-#[derive(Debug)]
-pub struct Replay {
-    pub seed: u64,
-    /// The name of the test for a filter: a part of its name, or more.
-    pub filter: String,
-}
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Replay { seed, filter } = self;
-            eprintln!("seed {seed}; to see it again: LIMBER_SEED={seed} cargo nextest run --profile ci {filter}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_seeds_roll_equal_numbers_within_their_bounds() {
-        let (mut dice, mut again) = (Dice::new(7), Dice::new(7));
-        for _ in 0..1000 {
-            let number = dice.number(3, 9);
-            assert!((3..=9).contains(&number));
-            assert_eq!(number, again.number(3, 9));
-        }
-        assert_ne!(Dice::new(7).roll(), Dice::new(8).roll());
-        // The first number of the reference implementation for this seed.
-        assert_eq!(Dice::new(1_234_567).roll(), 6_457_827_717_110_365_317);
-        let mut bytes = [0; 11];
-        Dice::new(7).fill(&mut bytes);
-        assert_eq!(bytes[..8], Dice::new(7).roll().to_le_bytes());
-    }
-}
+pub use binaries::{Binaries, binaries, example, library};
+pub use cgroups::Cgroups;
+pub use command::{Output, submit_all, wait_until};
+pub use deployment::{Builder, Deployment, NodeOptions};
+pub use dice::{Dice, Replay, any_seed, for_seeds, one_seed, seeds, variable};
+pub use disk::SmallDisk;
+pub use processes::{Reaper, is_alive};
+pub use samples::{place, submission};

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::harness::Deployment;
 use quinn::crypto::rustls::QuicClientConfig;
 use rms_model::{Identity, Role, Span, Time};
 use rms_wire::codec::{HEADER_BYTES, Header};
@@ -23,6 +22,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use test_kit::Deployment;
 
 /// What the tests wait for at most.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::harness;
-
 /// A language that the library is for, with its strictest common compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
@@ -36,7 +34,7 @@ pub struct Sdk {
 pub fn sdk() -> &'static Sdk {
     static SDK: OnceLock<Sdk> = OnceLock::new();
     SDK.get_or_init(|| {
-        let dir = harness::library();
+        let dir = test_kit::library();
         let prefix = dir.join("sdk");
         let lock = File::create(dir.join("sdk.lock")).expect("the target directory is writable");
         lock.lock().expect("a local file can be locked");

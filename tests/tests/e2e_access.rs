@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rms_tests::harness::{Deployment, Output, binaries, wait_until};
+use test_kit::{Deployment, Output, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -104,7 +104,7 @@ fn a_token_for_one_node_does_not_make_another() {
     let deployment = Deployment::builder().start();
     let named = token(&deployment, &["--role", "agent", "--name", "a1", "--cluster", "a"]);
     let agent = |name: &str, token: &str| {
-        let binaries = rms_tests::harness::binaries();
+        let binaries = test_kit::binaries();
         let mut join = std::process::Command::new(&binaries.agent);
         join.args(["join", token, "--name", name, "--dir"]).arg(deployment.path().join(name));
         deployment.finish(join)
@@ -159,7 +159,7 @@ fn long_revoking_an_agents_certificate_takes_the_node_away_and_its_jobs_live() {
     assert_eq!(nodes["nodes"][0]["state"], "away");
     // With a new certificate it takes up its jobs where they are.
     deployment.kill_agent("a1");
-    deployment.join_node(&rms_tests::harness::NodeOptions::new("a", "a1"));
+    deployment.join_node(&test_kit::NodeOptions::new("a", "a1"));
     deployment.restart_agent("a1");
     let record = deployment.wait_for_end(job);
     assert_eq!(record["outcome"]["code"], 3, "{record}");

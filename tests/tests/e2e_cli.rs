@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rms_tests::harness::{Deployment, NodeOptions, Output};
+use test_kit::{Deployment, NodeOptions, Output};
 
 /// Runs the command for a person and for a program: the same code, and the words in both answers.
 fn refuse(deployment: &Deployment, arguments: &[&str], code: i32, words: &[&str]) {

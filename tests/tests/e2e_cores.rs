@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, wait_until};
 use serde_json::Value;
+use test_kit::{Deployment, NodeOptions, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, Output, SmallDisk, binaries, wait_until};
+use test_kit::{Deployment, Output, SmallDisk, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, example, wait_until};
 use rms_tests::sdk::{Language, Linkage, sdk};
+use test_kit::{Deployment, example, wait_until};
 
 const SOON: Duration = Duration::from_secs(40);
 

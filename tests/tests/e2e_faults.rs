@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rms_tests::harness::{Deployment, is_alive, wait_until};
+use test_kit::{Deployment, is_alive, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 const AWAY: Duration = Duration::from_secs(3);
@@ -218,7 +218,7 @@ fn a_killed_supervisor_takes_its_tree_with_it_and_is_reported() {
 #[test]
 fn two_servers_on_one_directory_and_what_the_second_says() {
     let deployment = Deployment::of_nodes(1);
-    let binaries = rms_tests::harness::binaries();
+    let binaries = test_kit::binaries();
     let mut second = std::process::Command::new(&binaries.server);
     second.arg("run").arg("--dir").arg(deployment.server_dir()).args(["--listen", "127.0.0.1:0"]);
     let output = deployment.finish(second).fails(1);

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, wait_until};
 use rms_tests::sdk::{Language, Linkage, sdk};
+use test_kit::{Deployment, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rms_api::call::Submission;
-use rms_model::{Role, Work};
-use rms_tests::harness::Deployment;
+use rms_model::{Role, Span, Work};
 use rms_tests::hostile::{self, Alone, Forger, ask, block_on, last_words, raw, say_hello};
 use rms_wire::Kind;
 use rms_wire::tls::{ALPN, ALPN_JOIN};
+use test_kit::Deployment;
 
 /// Connections that finish TLS and then say nothing, more than the server works on at once, again and again.
 #[test]
@@ -353,7 +353,7 @@ fn long_frames_that_do_not_end_take_little_memory() {
 }
 
 fn submission(change: impl FnOnce(&mut Submission)) -> rms_wire::ClientRequest {
-    let mut submission = Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new());
+    let mut submission = test_kit::submission(1, Span::from_mins(1));
     change(&mut submission);
     rms_wire::ClientRequest::Call(rms_api::Call::Submit(Box::new(submission)))
 }

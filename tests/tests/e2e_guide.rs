@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, Reaper, binaries, wait_until};
 use rms_tests::network::Network;
 use tempfile::TempDir;
+use test_kit::{Deployment, Reaper, binaries, wait_until};
 
 const SOON: Duration = Duration::from_secs(40);
 

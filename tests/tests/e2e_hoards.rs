@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rms_api::Call;
 use rms_api::call::{Query, Select, Submission};
 use rms_model::{JobId, Role, Work};
-use rms_tests::harness::{Deployment, wait_until};
 use rms_tests::hostile::{self, Forger, ask, block_on, raw, say_hello};
 use rms_wire::tls::ALPN;
 use rms_wire::{ClientRequest, Credentials, Follow, Kind, Offset, Stream, Watch};
+use test_kit::{Deployment, wait_until};
 use tokio::task::JoinHandle;
 
 const SOON: Duration = Duration::from_secs(30);

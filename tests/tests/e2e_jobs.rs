@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use rms_tests::harness::{Builder, Deployment, NodeOptions, is_alive, wait_until};
+use test_kit::{Builder, Deployment, NodeOptions, is_alive, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 

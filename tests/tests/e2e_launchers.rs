@@ -11,7 +11,7 @@ use launcher_sdk::Client;
 use launcher_sdk::launcher::{self, Action, Choice, Launcher, LauncherError, Program, Seen, Start, Subscription, Tag};
 use rms_model::{Request, Span};
 use rms_tests::apps::{self, Mpi};
-use rms_tests::harness::{Deployment, NodeOptions, Reaper, binaries, example, wait_until};
+use test_kit::{Deployment, NodeOptions, Reaper, binaries, example, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, wait_until};
+use test_kit::{Deployment, NodeOptions, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -141,7 +141,7 @@ fn a_cluster_that_cannot_be_brought_up_leaves_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let up = dir.path().join("up");
     for wrong in [["--topology", "nonsense"], ["--listen", "192.0.2.1"]] {
-        let mut command = Command::new(&rms_tests::harness::binaries().rms);
+        let mut command = Command::new(&test_kit::binaries().rms);
         command.arg("up").arg("--dir").arg(&up).args(["--nodes", "1"]).args(wrong).env("HOME", dir.path());
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -149,7 +149,7 @@ fn a_cluster_that_cannot_be_brought_up_leaves_nothing() {
         let left: Vec<_> = fs::read_dir(&up).into_iter().flatten().flatten().collect();
         assert!(left.is_empty(), "{wrong:?} leaves {left:?}");
     }
-    let pids = rms_tests::harness::Reaper::new(&up).pids();
+    let pids = test_kit::Reaper::new(&up).pids();
     assert!(pids.is_empty(), "{pids:?}");
 }
 

@@ -1,7 +1,7 @@
 //! Lists are filtered, sorted and cut by the server: of what is in the system, of nodes, and of what has ended.
 
-use rms_tests::harness::Deployment;
 use serde_json::Value;
+use test_kit::Deployment;
 
 fn ids(deployment: &Deployment, arguments: &[&str]) -> Vec<u64> {
     let printed = deployment.rms(&[arguments, &["-q"]].concat()).ok().stdout;

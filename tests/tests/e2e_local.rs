@@ -11,8 +11,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, wait_until};
 use rustix::net;
+use test_kit::{Deployment, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Where no server is.

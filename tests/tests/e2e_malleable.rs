@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rms_tests::harness::{Deployment, wait_until};
 use serde_json::Value;
+use test_kit::{Deployment, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

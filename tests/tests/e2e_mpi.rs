@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rms_tests::apps::{Mpi, build_negotiating, build_or_skip};
-use rms_tests::harness::{Deployment, wait_until};
+use test_kit::{Deployment, wait_until};
 
 const SOON: Duration = Duration::from_secs(40);
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rms_tests::apps::{BuildError, Mpi, build, build_negotiating};
-use rms_tests::harness::{Deployment, wait_until};
+use test_kit::{Deployment, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

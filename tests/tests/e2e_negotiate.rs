@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rms_tests::harness::{Deployment, example, wait_until};
+use test_kit::{Deployment, example, wait_until};
 
 const SOON: Duration = Duration::from_secs(40);
 

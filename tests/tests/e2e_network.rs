@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, is_alive, wait_until};
 use rms_tests::network::Network;
 use serde_json::Value;
+use test_kit::{Deployment, NodeOptions, is_alive, wait_until};
 
 const SOON: Duration = Duration::from_secs(40);
 
@@ -58,7 +58,7 @@ fn jobs_span_nodes_that_have_their_own_names_and_addresses() {
         assert!(address.starts_with(&format!("{}:", world.network.ip(node))), "{name} is told as {address}");
     }
     // From the first node of a job to the other, without ssh.
-    let rsh = rms_tests::harness::binaries().dir.join("rms-rsh");
+    let rsh = test_kit::binaries().dir.join("rms-rsh");
     let wrap = format!("{} n2 'hostname; id -u; exit 3'; echo code $?", rsh.display());
     let job = world.deployment.submit(&["-N", "2", "-o", "rsh.out", "--wrap", &wrap]);
     assert_eq!(world.deployment.wait_for_end(job)["outcome"]["word"], "completed");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rms_tests::harness::{Deployment, SmallDisk, wait_until};
+use test_kit::{Deployment, SmallDisk, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 /// More than all buffers between a task and the terminal hold.

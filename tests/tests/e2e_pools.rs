@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, binaries, example, wait_until};
 use rms_tests::openmp::{OpenMp, build_or_skip};
 use rms_tests::sdk::Language;
+use test_kit::{Deployment, NodeOptions, binaries, example, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, wait_until};
+use test_kit::{Deployment, wait_until};
 
 #[test]
 fn long_a_replay_stands_beside_what_really_happened() {

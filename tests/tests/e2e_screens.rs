@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rms_tests::harness::{Deployment, Output, wait_until};
+use test_kit::{Deployment, Output, wait_until};
 
 /// As somebody whose clock shows that zone.
 fn rms_at(deployment: &Deployment, zone: &str, arguments: &[&str]) -> Output {

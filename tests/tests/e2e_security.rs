@@ -9,11 +9,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rms_model::Role;
-use rms_tests::harness::Deployment;
 use rms_tests::hostile::{self, Alone, Forger, PATIENCE, ask, block_on, frame, last_words, raw, raw_here, say_hello};
 use rms_wire::Kind;
 use rms_wire::hello::HelloAnswer;
 use rms_wire::tls::{ALPN, ALPN_JOIN};
+use test_kit::Deployment;
 use test_kit::Dice;
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use rms_tests::apps::{Mpi, build};
-use rms_tests::harness::{Deployment, NodeOptions, wait_until};
+use test_kit::{Deployment, NodeOptions, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, wait_until};
 use rms_tests::openmp::{OpenMp, build_or_skip};
+use test_kit::{Deployment, NodeOptions, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rms_tests::apps::{Mpi, build_or_skip};
-use rms_tests::harness::Deployment;
+use test_kit::Deployment;
 
 fn read(deployment: &Deployment, name: &str) -> String {
     fs::read_to_string(deployment.path().join(name)).unwrap_or_default()

@@ -6,8 +6,8 @@ mod long {
     use std::time::Duration;
 
     use rms_tests::apps::{Mpi, build_or_skip};
-    use rms_tests::harness::{Deployment, is_alive, wait_until};
     use serde_json::Value;
+    use test_kit::{Deployment, is_alive, wait_until};
 
     const SOON: Duration = Duration::from_secs(40);
 

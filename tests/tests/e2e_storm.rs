@@ -7,18 +7,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
-use rms_tests::harness::{Deployment, submit_all, wait_until};
+use test_kit::{Deployment, any_seed, submit_all, wait_until};
 
 const N_JOBS: u32 = 200;
 const NODES: [&str; 3] = ["a1", "a2", "a3"];
 
 #[test]
 fn long_a_storm_of_kills_loses_no_job_and_runs_none_twice() {
-    let seed = std::env::var("STORM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    println!("replay with STORM_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let (mut dice, _replay) = any_seed("a_storm_of_kills_loses_no_job");
     let mut deployment = Deployment::of_nodes(3);
     let witnesses = deployment.path().join("witnesses");
     fs::create_dir(&witnesses).expect("ours");
@@ -38,17 +34,17 @@ fn long_a_storm_of_kills_loses_no_job_and_runs_none_twice() {
         });
         let mut n_kills = 0;
         while !over.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(rng.random_range(100..900)));
-            match rng.random_range(0..4) {
+            std::thread::sleep(Duration::from_millis(dice.number(100, 900).into()));
+            match dice.below(4) {
                 0 => {
                     deployment.kill_server();
-                    std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
+                    std::thread::sleep(Duration::from_millis(dice.below(300)));
                     deployment.start_server();
                 }
                 node => {
-                    deployment.kill_agent(NODES[node - 1]);
-                    std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
-                    deployment.restart_agent(NODES[node - 1]);
+                    deployment.kill_agent(NODES[node as usize - 1]);
+                    std::thread::sleep(Duration::from_millis(dice.below(300)));
+                    deployment.restart_agent(NODES[node as usize - 1]);
                 }
             }
             n_kills += 1;

@@ -6,9 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
-use rms_tests::harness::{Deployment, NodeOptions, submit_all, wait_until};
+use test_kit::{Deployment, NodeOptions, any_seed, submit_all, wait_until};
 
 const N_JOBS: usize = 90;
 const NODES: [&str; 2] = ["a1", "a2"];
@@ -43,9 +41,7 @@ fn long_a_storm_of_kills_gives_no_core_of_a_shared_node_twice() {
         eprintln!("skipped: one CPU cannot be shared");
         return;
     }
-    let seed = std::env::var("STORM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    println!("replay with STORM_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let (mut dice, _replay) = any_seed("a_storm_of_kills_gives_no_core");
     let options = ["--topology", "core:2", "--devices", "gpu:2"];
     let nodes = NODES.map(|name| NodeOptions::new("a", name).with(&options));
     let settings = "[settings]\nresched_timer = \"50ms\"\nkill_grace = \"1s\"\n";
@@ -62,7 +58,7 @@ fn long_a_storm_of_kills_gives_no_core_of_a_shared_node_twice() {
     );
     let over = AtomicBool::new(false);
     let commands: Vec<(usize, Command)> = (0..N_JOBS)
-        .map(|_| rng.random_range(0..KINDS.len()))
+        .map(|_| dice.below(KINDS.len() as u64) as usize)
         .map(|kind| {
             let command =
                 [&["submit", "--json", "-t", "5m", "-o", "/dev/null"], KINDS[kind].0, &["--wrap", &wrap]].concat();
@@ -77,24 +73,24 @@ fn long_a_storm_of_kills_gives_no_core_of_a_shared_node_twice() {
         });
         let mut n_kills = 0;
         while !over.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(rng.random_range(100..900)));
-            match rng.random_range(0..4) {
+            std::thread::sleep(Duration::from_millis(dice.number(100, 900).into()));
+            match dice.below(4) {
                 0 => {
                     deployment.kill_server();
-                    std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
+                    std::thread::sleep(Duration::from_millis(dice.below(300)));
                     deployment.start_server();
                 }
                 3 => {
                     let supervisors: Vec<i32> = deployment.pids().into_iter().filter(is_supervisor).collect();
                     if !supervisors.is_empty() {
-                        let pid = nix::unistd::Pid::from_raw(supervisors[rng.random_range(0..supervisors.len())]);
+                        let pid = nix::unistd::Pid::from_raw(dice.one_of(&supervisors));
                         let _gone_already = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
                     }
                 }
                 node => {
-                    deployment.kill_agent(NODES[node - 1]);
-                    std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
-                    deployment.restart_agent(NODES[node - 1]);
+                    deployment.kill_agent(NODES[node as usize - 1]);
+                    std::thread::sleep(Duration::from_millis(dice.below(300)));
+                    deployment.restart_agent(NODES[node as usize - 1]);
                 }
             }
             n_kills += 1;

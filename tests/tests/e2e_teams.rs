@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rms_tests::apps::{Mpi, build_hybrid_or_skip};
-use rms_tests::harness::{Deployment, NodeOptions, is_alive, wait_until};
 use rms_tests::openmp::{OpenMp, build_or_skip};
+use test_kit::{Deployment, NodeOptions, is_alive, wait_until};
 
 const SOON: Duration = Duration::from_secs(60);
 

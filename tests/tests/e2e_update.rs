@@ -1,7 +1,7 @@
 //! What was said of a job is changed while it waits and while it runs, outlives the server, and is refused as a whole.
 
-use rms_tests::harness::Deployment;
 use serde_json::Value;
+use test_kit::Deployment;
 
 fn shown(deployment: &Deployment, job: u64) -> Value {
     deployment.rms(&["show", &job.to_string(), "--json"]).ok().json()

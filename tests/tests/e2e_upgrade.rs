@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, Output, wait_until};
 use rms_tests::hostile::Forger;
 use rms_tests::versions::{Held, Relay, Schema, leave_as};
 use serde_json::Value;
+use test_kit::{Deployment, NodeOptions, Output, wait_until};
 use tokio::runtime::Runtime;
 
 const SOON: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use rms_tests::harness::{Deployment, NodeOptions, Output, wait_until};
 use serde_json::Value;
+use test_kit::{Deployment, NodeOptions, Output, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 const LAB: u32 = 61_009;
@@ -202,7 +202,7 @@ fn long_another_user_of_the_node_sees_and_touches_nothing_of_a_job() {
         }
     }
     // Neither the front door: the agent's socket serves processes of jobs only.
-    let rsh = rms_tests::harness::binaries().dir.join("rms-rsh");
+    let rsh = test_kit::binaries().dir.join("rms-rsh");
     let call = format!("RMS_AGENT_SOCKET={agent}/agent.sock RMS_JOB_ID={job} {} a1 id", rsh.display());
     let refused = world.as_user(&world.bob, &call);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::order::Order;
-    use crate::order::tests::{node, order};
+    use crate::order::tests::order;
     use crate::work_queues::WorkQueues;
 
     const PIECE: usize = MAX_CHUNK_BYTES;
@@ -233,11 +233,11 @@ mod tests {
     /// A follower of a job with one task here, whose output file has this much.
     fn of(n_bytes: usize) -> (SpoolFiles, tempfile::TempDir) {
         let dir = tempfile::tempdir().expect("a directory");
-        let Order { launch, .. } = order([node("n1")]);
+        let Order { launch, .. } = order([test_kit::place("n1")]);
         let mut launch = Arc::unwrap_or_clone(launch);
         launch.execution.work = Work::Tasks { argv: vec!["yes".to_owned()] };
         launch.execution.stdio.stream = true;
-        let order = Order { launch: Arc::new(launch), ..order([node("n1")]) };
+        let order = Order { launch: Arc::new(launch), ..order([test_kit::place("n1")]) };
         let (job, run) = (order.job, order.run);
         let follow = FollowOrder { job, run, from: Vec::new(), is_over: false, submitted: None, input_from: None };
         std::fs::write(dir.path().join("out.0"), vec![b'x'; n_bytes]).expect("written");

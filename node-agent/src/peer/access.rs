@@ -49,13 +49,13 @@ mod tests {
 
     use super::*;
     use crate::order::Order;
-    use crate::order::tests::{node, order};
+    use crate::order::tests::order;
     use crate::work_queues::WorkQueues;
 
     const JOB: (JobId, Run) = (JobId(1), Run(1));
 
     fn on(names: &[&str]) -> Order {
-        order(names.iter().map(|name| node(name)))
+        order(names.iter().map(|name| test_kit::place(name)))
     }
 
     async fn ask(shares: &Shares, peer: &str) -> Result<JobId, AccessError> {

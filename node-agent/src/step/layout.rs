@@ -205,7 +205,7 @@ mod tests {
         let place = |(name, cpus, n_tasks): &(&str, u32, u32)| LaunchNode {
             n_tasks: *n_tasks,
             cpus: *cpus,
-            ..tests::node(name)
+            ..test_kit::place(name)
         };
         tests::order(nodes.iter().map(place))
     }

@@ -293,7 +293,7 @@ mod tests {
         let all: Vec<u32> = own_cpus().into_iter().flatten().take(2).collect();
         let [one, other] = all[..] else { return eprintln!("SKIPPED: this machine has one CPU") };
         let order = |generation: u32, cpus: &[u32]| {
-            let mut order = tests::order([tests::node("a1")]);
+            let mut order = tests::order([test_kit::place("a1")]);
             Arc::make_mut(&mut order.launch).generation = generation;
             order.mask = Some(cpus.iter().copied().collect());
             order
@@ -328,7 +328,7 @@ mod tests {
         let all: Vec<u32> = own_cpus().into_iter().flatten().take(2).collect();
         let [one, other] = all[..] else { return eprintln!("SKIPPED: this machine has one CPU") };
         let order = |generation: u32, cpus: &[u32]| {
-            let mut order = tests::order([tests::node("a1")]);
+            let mut order = tests::order([test_kit::place("a1")]);
             Arc::make_mut(&mut order.launch).generation = generation;
             (order.mask, order.packages) = (Some(cpus.iter().copied().collect()), vec![cpus.to_vec()]);
             order

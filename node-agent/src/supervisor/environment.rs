@@ -296,11 +296,11 @@ mod tests {
 
     use super::*;
     use crate::order::OwnDevices;
-    use crate::order::tests::{node, order};
+    use crate::order::tests::order;
 
     fn place(name: &str, first_task: u32, n_tasks: u32, departing: bool) -> LaunchNode {
         let (cluster, address) = ("alpha".to_owned(), format!("10.0.0.1:{first_task}"));
-        LaunchNode { cluster, address, first_task, n_tasks, cpus: 4, departing, ..node(name) }
+        LaunchNode { cluster, address, first_task, n_tasks, cpus: 4, departing, ..test_kit::place(name) }
     }
 
     fn variables(environment: &[(&str, &str)], change: impl FnOnce(&mut Order)) -> Variables {
@@ -451,7 +451,7 @@ mod tests {
                 devices: [("gpu:a".to_owned(), [first, first + 1].into_iter().collect())].into(),
                 ..Grant::default()
             };
-            let nodes = granted.iter().map(|first| LaunchNode { grant: first.map(grant), ..node("n") });
+            let nodes = granted.iter().map(|first| LaunchNode { grant: first.map(grant), ..test_kit::place("n") });
             let mut order = order(nodes);
             order.devices = granted[0].is_some().then_some(own);
             let mut variables = Variables::new();

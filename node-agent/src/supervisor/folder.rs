@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
     use crate::cgroup::Cgroup;
-    use crate::order::tests::{node, order};
+    use crate::order::tests::order;
     use crate::spool::Spool;
 
     /// Returns a folder in a spool of its own.
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn claim(folder: &mut Folder, spool: &Spool, job: u64) -> io::Result<()> {
-        let order = Order { job: JobId(job), ..order([node("a1")]) };
+        let order = Order { job: JobId(job), ..order([test_kit::place("a1")]) };
         let cgroup = Cgroup::none();
         let entry = EntryRef { order: &order, boot: "", cgroup: &cgroup, seat: "s", supervisor: 1 };
         folder.claim(&spool.entry_dir(order.job, order.run), &entry)?;
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn the_result_of_a_job_that_has_left_is_not_that_of_its_return() {
         let (_dir, spool, mut folder) = opened();
-        let mut order = order([node("a1")]);
+        let mut order = order([test_kit::place("a1")]);
         let (job, run, cgroup) = (order.job, order.run, Cgroup::none());
         let entry_dir = spool.entry_dir(job, run);
         for joined in [1, 4] {

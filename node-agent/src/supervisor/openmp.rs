@@ -76,7 +76,7 @@ mod tests {
     use crate::order::tests;
 
     fn check(own: &[(&str, &str)], n_tasks: u32, each: u32, expected: &[(&str, Option<&str>)]) {
-        let mut order = tests::order([rms_api::desired::LaunchNode { n_tasks, ..tests::node("a1") }]);
+        let mut order = tests::order([rms_api::desired::LaunchNode { n_tasks, ..test_kit::place("a1") }]);
         order.malleable_library = Some(PathBuf::from("/l.so"));
         order.launch_mut().cpus_per_task = each;
         let mut variables: Variables = own.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();

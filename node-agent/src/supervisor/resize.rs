@@ -198,7 +198,7 @@ mod tests {
         let place = |(name, joined, departing): &(&str, u32, bool)| LaunchNode {
             joined: *joined,
             departing: *departing,
-            ..tests::node(name)
+            ..test_kit::place(name)
         };
         tests::order(nodes.iter().map(place))
     }

@@ -74,11 +74,10 @@ mod tests {
     use rms_model::Grant;
 
     use super::*;
-    use crate::order::tests::node;
 
     fn place(cores: Option<&[u32]>, cpus: u32) -> LaunchNode {
         let grant = cores.map(|cores| Grant { cores: cores.iter().copied().collect(), ..Grant::default() });
-        LaunchNode { cpus, grant, ..node("n1") }
+        LaunchNode { cpus, grant, ..test_kit::place("n1") }
     }
 
     fn expect(cores: &Cores, place: &LaunchNode, one_thread_a_core: bool, expected: Option<&[u32]>) {

@@ -149,7 +149,6 @@ mod tests {
     use rms_model::Grant;
 
     use super::*;
-    use crate::order::tests::node;
 
     #[test]
     fn a_declared_topology_is_accounted_but_not_applied() {
@@ -185,7 +184,7 @@ mod tests {
         // The server's packages are the real ones.
         let packages = inventory.packages().map(|cores| {
             let grant = Some(Grant { cores: cores.collect(), ..Grant::default() });
-            topology.cores.by_package(&LaunchNode { grant, cpus: 6, ..node("n1") }, false)
+            topology.cores.by_package(&LaunchNode { grant, cpus: 6, ..test_kit::place("n1") }, false)
         });
         assert_eq!(packages.collect::<Vec<_>>(), [[vec![0, 1]], [vec![4, 5, 6, 7]]]);
 

@@ -15,6 +15,8 @@ use rms_wire::{
     Spooled, ToAgent, ToServer,
 };
 
+use test_kit::place;
+
 use super::{Guard, PATIENCE, launch};
 
 pub struct Cluster {
@@ -130,17 +132,11 @@ impl Cluster {
             .zip(nodes)
             .map(|(idx, name)| LaunchNode {
                 node: NodeId(idx),
-                name: (*name).to_owned(),
-                cluster: "c".to_owned(),
                 address: self.agents[*name].hello.address.clone(),
                 first_task: idx * n_each,
                 n_tasks: n_each,
                 cpus: 4,
-                asked_cpus: 0,
-                shares_cpus: false,
-                joined: 1,
-                departing: false,
-                grant: None,
+                ..place(name)
             })
             .collect();
         edit(&mut launch);
@@ -160,17 +156,12 @@ impl Cluster {
         for name in nodes {
             launch.nodes.push(LaunchNode {
                 node: NodeId(launch.nodes.len() as u32),
-                name: (*name).to_owned(),
-                cluster: "c".to_owned(),
                 address: self.agents[*name].hello.address.clone(),
                 first_task: launch.n_tasks,
                 n_tasks: 0,
                 cpus: 4,
-                asked_cpus: 0,
-                shares_cpus: false,
                 joined: launch.generation,
-                departing: false,
-                grant: None,
+                ..place(name)
             });
         }
         self.relaunch(job, launch).await;

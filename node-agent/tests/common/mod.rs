@@ -2,13 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-// The same guards as for whole deployments.
-#[path = "../../../tests/src/harness/cgroups.rs"]
-mod cgroups;
 pub mod cluster;
 pub mod mpich;
-#[path = "../../../tests/src/harness/processes.rs"]
-mod processes;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +21,9 @@ use node_agent::spool::Spool;
 use node_agent::topology::cores::Cores;
 use rms_api::desired::{Aim, Desired, DesiredJob, JobReport, JobStatus, Launch, LaunchNode, NodeExit, NodeReport};
 use rms_core::node_loop::{Inbound, Question};
-use rms_model::{Environment, Execution, Generation, JobId, Labels, NodeId, Owner, Run, Span, Usage, Work};
+use rms_model::{Environment, Execution, Generation, JobId, Labels, Owner, Run, Span, Usage, Work};
+pub use test_kit::is_alive;
+use test_kit::{Cgroups, Reaper, place};
 use tokio::sync::mpsc;
 
 /// Longer than anything here takes on the slowest machine; reached only by a failing test.
@@ -49,15 +46,15 @@ pub struct World {
 /// even a failing test leaves nothing behind.
 #[derive(Debug)]
 pub struct Guard {
-    _reaper: processes::Reaper,
-    cgroups: cgroups::Cgroups,
+    _reaper: Reaper,
+    cgroups: Cgroups,
 }
 
 impl Guard {
     pub fn new(dir: &Path) -> Guard {
         let name = dir.file_name().expect("it has a name").to_string_lossy();
-        let cgroups = cgroups::Cgroups::new(&format!("limber{name}"));
-        Guard { _reaper: processes::Reaper::new(dir), cgroups }
+        let cgroups = Cgroups::new(&format!("limber{name}"));
+        Guard { _reaper: Reaper::new(dir), cgroups }
     }
 
     /// Returns the parent of all cgroups of this test.
@@ -308,20 +305,7 @@ pub fn me() -> String {
 
 /// Returns a launch on one node with `n_tasks` tasks.
 pub fn launch(cwd: &Path, work: Work, n_tasks: u32) -> Launch {
-    let node = LaunchNode {
-        node: NodeId(1),
-        name: "t1".to_owned(),
-        cluster: "c".to_owned(),
-        address: "127.0.0.1:1".to_owned(),
-        first_task: 0,
-        n_tasks,
-        cpus: 2,
-        asked_cpus: 0,
-        shares_cpus: false,
-        joined: 1,
-        departing: false,
-        grant: None,
-    };
+    let node = LaunchNode { n_tasks, cpus: 2, ..place("t1") };
     Launch {
         labels: Labels::named("story"),
         n_tasks,
@@ -347,11 +331,6 @@ pub fn script(world: &World, text: &str) -> Launch {
 pub fn tasks(world: &World, n: u32, argv: &[&str]) -> Launch {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
     launch(&world.cwd(), Work::Tasks { argv }, n)
-}
-
-pub fn is_alive(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 pub async fn gone(pid: i32) {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use rms_api::desired::{Aim, Desired, Launch, LaunchNode, NodeReport};
-use rms_model::{Generation, JobId, NodeId, Owner, Run, Work};
+use rms_api::desired::{Aim, Desired, Launch, NodeReport};
+use rms_model::{Generation, JobId, Owner, Run, Work};
+use test_kit::place;
 
 use super::*;
 
@@ -146,21 +147,7 @@ impl Scene {
 }
 
 fn job(id: u64) -> DesiredJob {
-    let place = LaunchNode {
-        node: NodeId(1),
-        name: "n1".to_owned(),
-        cluster: "c".to_owned(),
-        address: "n1:1".to_owned(),
-        first_task: 0,
-        n_tasks: 1,
-        cpus: 1,
-        asked_cpus: 0,
-        shares_cpus: false,
-        joined: 1,
-        departing: false,
-        grant: None,
-    };
-    let launch = Launch { nodes: vec![place], ..Launch::of(Owner("ann".to_owned()), Work::Nodes) };
+    let launch = Launch { nodes: vec![place("n1")], ..Launch::of(Owner("ann".to_owned()), Work::Nodes) };
     DesiredJob { job: JobId(id), run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }
 }
 

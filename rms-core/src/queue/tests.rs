@@ -1,8 +1,7 @@
 //! Tests of the queue: a submission is admitted as a whole or refused, and waits until it is held, released or
 //! signalled.
 
-use rms_api::call::{Nodes, Shape};
-use rms_model::{Labels, NodeId, Span, Work};
+use rms_model::{NodeId, Span};
 
 use super::*;
 use crate::tests::fixture::{Fixture, NOW, admin, outcome, user};
@@ -17,8 +16,7 @@ impl Fixture {
 }
 
 fn submission(n_nodes: u32) -> Submission {
-    let shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_hours(1)) }];
-    Submission { labels: Labels::named("j"), ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, shapes) }
+    test_kit::submission(n_nodes, Span::from_hours(1))
 }
 
 #[test]

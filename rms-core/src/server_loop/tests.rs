@@ -1,11 +1,11 @@
 //! Tests of the loop around the core: which peer is told what, and when, on disks that are slow, fail or are full.
 
 use rms_api::answer::JobState;
-use rms_api::call::{Nodes, Select, Shape, Submission};
+use rms_api::call::Select;
 use rms_api::desired::{AgentHello, JobReport, JobStatus, NodeExit, NodeReport};
 use rms_api::subscription::{LauncherAnswer, LauncherCall, Subscription};
 use rms_api::{Answer, Call, Query};
-use rms_model::{Identity, Inventory, Labels, NodeLink, Role, Run, Span, Usage, Work};
+use rms_model::{Identity, Inventory, NodeLink, Role, Run, Span, Usage};
 
 use super::*;
 use crate::Config;
@@ -57,9 +57,7 @@ impl Driver {
     }
 
     fn submit(&mut self) -> Ticket {
-        let shape = Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(100)) };
-        let work = Work::Tasks { argv: vec!["true".to_owned()] };
-        let submission = Submission { labels: Labels::named("j"), ..Submission::of(work, vec![shape]) };
+        let submission = test_kit::submission(1, Span::from_secs(100));
         self.call(Role::User, Call::Submit(Box::new(submission)))
     }
 

@@ -101,7 +101,7 @@ fn neighbours_are_so_by_the_numbers_in_their_names() {
         assert_eq!(world.numbers(job), [9, 10, 11], "{policy}");
         // Two nodes are free, and are not contiguous.
         let waits = world.together(2, 100);
-        assert_eq!(world.numbers(waits), [], "{policy}");
+        assert!(world.numbers(waits).is_empty(), "{policy}");
         assert_eq!(world.starts_in(waits), 100, "{policy}");
         // A job that can use any two starts.
         let any = world.submit(2, 100, &[]);
@@ -158,7 +158,7 @@ fn nobody_behind_it_takes_the_nodes_that_it_waits_for() {
         let long = world.submit(1, 500, &[]);
         assert_eq!(world.numbers(long), [6], "{policy}");
         let longer = world.submit(1, 500, &[]);
-        assert_eq!(world.numbers(longer), [], "{policy}: 2 and 4 are kept");
+        assert!(world.numbers(longer).is_empty(), "{policy}: 2 and 4 are kept");
         let fits = world.submit(2, 50, &[]);
         assert_eq!(world.numbers(fits), [2, 4], "{policy}: they are back in time");
         assert_eq!(world.starts_in(job), 50, "{policy}");
@@ -180,7 +180,7 @@ fn who_comes_behind_it_is_not_started_on_its_nodes_because_others_will_be_free()
         // It waits for 1, 2 and 3.
         let job = world.together(3, 100);
         let long = world.submit(1, 500, &[]);
-        assert_eq!(world.numbers(long), [], "{policy}");
+        assert!(world.numbers(long).is_empty(), "{policy}");
         world.now += Span::from_secs(50);
         world.ends(second);
         world.event(Event::Tick);
@@ -481,7 +481,7 @@ mod mates {
             let guest = world.lends(2, 100, true);
             assert_eq!(world.numbers(guest), [3, 4], "{allocation}");
             let late = world.lends(2, 100, true);
-            assert_eq!(world.numbers(late), [], "no two others follow one another");
+            assert!(world.numbers(late).is_empty(), "no two others follow one another");
         }
     }
 }

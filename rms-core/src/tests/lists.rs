@@ -81,7 +81,7 @@ fn jobs_are_selected_by_what_is_known_of_them() {
     assert_eq!(world.listed(JobFilter { since: Some(world.now), ..all() }), [2, 3, 4]);
     assert_eq!(world.listed(JobFilter { clusters: texts(["c"]), limit: 3, ..all() }), [1, 2, 3]);
     assert_eq!(world.listed(JobFilter { limit: 2, offset: 1, ..all() }), [2, 3]);
-    assert_eq!(world.listed(JobFilter { offset: 9, ..all() }), []);
+    assert!(world.listed(JobFilter { offset: 9, ..all() }).is_empty());
     let elsewhere = Query::Queue(JobFilter { clusters: texts(["x"]), ..all() });
     assert!(matches!(world.refusal(elsewhere), Some(Refusal::NoSuchCluster { .. })));
 }
@@ -116,7 +116,7 @@ fn details_are_of_the_jobs_that_a_filter_selects_in_its_order() {
     assert_eq!(ids(&details("ann", all())), [1, 2, 3, 4]);
     let sort = vec![column("-wall").expect("a column")];
     assert_eq!(ids(&details("ann", JobFilter { sort, offset: 1, limit: 2, ..all() })), [3, 1]);
-    assert_eq!(ids(&details("ann", JobFilter { names: texts(["none"]), ..all() })), []);
+    assert!(ids(&details("ann", JobFilter { names: texts(["none"]), ..all() })).is_empty());
     // Jobs that have ended are not listed, and not refused.
     let named = JobFilter { jobs: [99, 3, 2].map(JobId).to_vec(), ..all() };
     let found = details("ann", named);

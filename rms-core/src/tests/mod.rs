@@ -33,7 +33,7 @@ use rms_api::desired::AgentHello;
 use rms_api::desired::{JobReport, NodeReport};
 use rms_api::refusal::Refusal;
 use rms_api::{Call, Query};
-use rms_model::{Identity, Inventory, JobId, Labels, NodeId, Role, Span, Time, Work};
+use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time};
 
 use crate::effect::Effect;
 use crate::plan::{Placed, Placement, Plan};
@@ -159,10 +159,7 @@ impl World {
 
     /// Returns a minimal submission.
     fn submission(&self) -> Submission {
-        Submission {
-            labels: Labels::named("j"),
-            ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, Vec::new())
-        }
+        Submission { shapes: Vec::new(), ..test_kit::submission(1, Span::ZERO) }
     }
 
     pub(crate) fn line(&mut self, job: JobId) -> JobLine {

@@ -2,14 +2,13 @@
 
 use rms_api::Answer;
 use rms_api::call::HistoryQuery;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rms_api::call::{Call, Query, Shape, Submission, TokenOrder};
+use rms_api::call::{Call, Query, Submission, TokenOrder};
 use rms_api::desired::AgentHello;
 use rms_api::desired::{Desired, JobReport, JobStatus, NodeReport};
 use rms_model::token::TokenIdentity;
@@ -18,61 +17,51 @@ use rms_wire::link::{Receiver, Sender};
 use rms_wire::parts::{DesiredParts, report_parts};
 use rms_wire::tls::Credentials;
 use rms_wire::{CallError, ClientRequest, Endpoint, Expect, Link, LinkError, ToAgent, ToServer, TokenText, join};
-use tempfile::TempDir;
+use test_kit::{Builder, Deployment, submission};
 
-/// A server with a directory of its own; both are removed on drop.
+/// A deployment without agents.
 pub struct Server {
-    dir: TempDir,
-    child: Option<Child>,
+    deployment: Deployment,
     pub address: SocketAddr,
 }
 
 impl Server {
     /// Creates a new deployment and starts it.
     pub fn start() -> Server {
-        Server::start_in(tempfile::tempdir().expect("a temporary directory"))
+        Server::of(Deployment::builder())
     }
 
-    pub fn start_in(dir: TempDir) -> Server {
-        let init =
-            command(&["init", "--dir"]).arg(dir.path().join("server")).args(["--listen", "127.0.0.1:0"]).output();
-        let init = init.expect("a process");
-        assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
-        let mut server = Server { dir, child: None, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        server.restart();
-        server
+    /// Starts one whose server writes into this directory.
+    pub fn start_in(dir: &Path) -> Server {
+        Server::of(Deployment::builder().server_dir(dir))
+    }
+
+    fn of(builder: Builder) -> Server {
+        let deployment = builder.start();
+        Server { address: deployment.address(), deployment }
     }
 
     pub fn path(&self) -> PathBuf {
-        self.dir.path().join("server")
+        self.deployment.server_dir().to_owned()
     }
 
     /// Restarts the server at the same address.
     pub fn restart(&mut self) {
-        let mut run = command(&["run", "--dir"]);
-        run.arg(self.path()).arg("--listen").arg(self.address.to_string()).stdout(Stdio::piped());
-        let mut child = run.spawn().expect("a process");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        self.child = Some(child);
-        let address = line.trim().strip_prefix("listening on ").expect(&line);
-        self.address = address.parse().expect("an address");
+        self.deployment.start_server();
     }
 
     /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("a running server");
-        child.kill().expect("a child of ours");
-        child.wait().expect("a child of ours");
+        self.deployment.kill_server();
     }
 
     pub fn pid(&self) -> nix::unistd::Pid {
-        nix::unistd::Pid::from_raw(self.child.as_ref().expect("a running server").id() as i32)
+        nix::unistd::Pid::from_raw(self.deployment.server_pid())
     }
 
     /// Waits for a server that was told to stop.
     pub fn wait(&mut self) -> std::process::ExitStatus {
-        self.child.take().expect("a running server").wait().expect("a child of ours")
+        self.deployment.wait_for_server()
     }
 
     pub async fn admin(&self) -> Client {
@@ -99,16 +88,6 @@ impl Server {
     async fn join(&self, identity: TokenIdentity, cluster: Option<&str>) -> Credentials {
         let token = self.admin().await.token(identity, cluster, self.address).await;
         join(self.address, &token, None).await.expect("a valid token").credentials
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -287,16 +266,15 @@ fn server() -> Expect {
 
 /// Returns a submission of one task on one node for a minute.
 pub fn job(name: &str) -> Submission {
+    let environment = vec![("SECRET".to_owned(), "of the owner".to_owned())];
     Submission {
         labels: Labels::named(name),
         cpus_per_task: 1,
-        ..Submission::of(
-            Execution {
-                environment: Arc::new(Environment(vec![("SECRET".to_owned(), "of the owner".to_owned())])),
-                ..Execution::from(Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() })
-            },
-            vec![Shape { nodes: rms_api::call::Nodes::Count(1), wall: Some(Span::from_mins(1)) }],
-        )
+        execution: Execution {
+            environment: Arc::new(Environment(environment)),
+            ..Execution::from(Work::Script { script: "#!/bin/sh\ntrue\n".to_owned(), args: Vec::new() })
+        },
+        ..submission(1, Span::from_mins(1))
     }
 }
 

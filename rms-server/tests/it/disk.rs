@@ -3,27 +3,21 @@
 use rms_api::Answer;
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use rms_api::Call;
 use rms_api::call::{Query, Select};
 use rms_api::desired::{JobStatus, NodeExit};
 use rms_model::{JobId, Outcome, Time, Usage};
 use rms_server::journal::{AppendError, FactLog, SnapshotPolicy};
 use rms_wire::{CallError, ClientRequest, Followed};
+use test_kit::SmallDisk;
 
 use crate::deployment::{FakeAgent, Server, job, report, tell};
 use crate::story::{facts, replayed};
 
 #[test]
 fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    if let Err(reason) = mount_small_disk(dir.path()) {
-        println!("skipped: {reason}");
-        return;
-    }
+    let Some(dir) = SmallDisk::of_mib(6) else { return };
     let path = dir.path().join("journal");
     fs::write(dir.path().join("ballast"), vec![0; 3 * 1024 * 1024]).expect("half the disk");
     let mut log = FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal");
@@ -50,11 +44,7 @@ fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
 /// The journal's reserve stays in the segment that is written.
 #[test]
 fn no_file_is_begun_that_would_have_no_reserve() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    if let Err(reason) = mount_small_disk(dir.path()) {
-        println!("skipped: {reason}");
-        return;
-    }
+    let Some(dir) = SmallDisk::of_mib(6) else { return };
     let path = dir.path().join("journal");
     let policy = SnapshotPolicy { facts: 10, bytes: u64::MAX };
     let mut log = FactLog::create(&path, policy).expect("a new journal");
@@ -73,13 +63,9 @@ fn no_file_is_begun_that_would_have_no_reserve() {
 
 #[test]
 fn long_a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    if let Err(reason) = mount_small_disk(dir.path()) {
-        println!("skipped: {reason}");
-        return;
-    }
+    let Some(dir) = SmallDisk::of_mib(6) else { return };
     tell(async {
-        let mut server = Server::start_in(dir);
+        let mut server = Server::start_in(&dir.path().join("server"));
         let ballast = server.path().join("ballast");
         let admin = server.admin().await;
         let (n1, n2) = (server.agent_credentials("n1").await, server.agent_credentials("n2").await);
@@ -138,13 +124,4 @@ fn long_a_server_on_a_full_disk_says_so_acknowledges_nothing_and_recovers() {
             other => panic!("{other:?}"),
         }
     });
-}
-
-/// Mounts a disk of 6 MiB at `dir`, for this thread and its children alone; it disappears with them.
-pub fn mount_small_disk(dir: &Path) -> Result<(), String> {
-    let needs_root = |errno| format!("a small disk cannot be mounted here ({errno}): this needs root");
-    unshare(CloneFlags::CLONE_NEWNS).map_err(needs_root)?;
-    let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(needs_root)?;
-    mount(Some("none"), dir, Some("tmpfs"), MsFlags::empty(), Some("size=6m")).map_err(needs_root)
 }

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use rand::{RngExt, SeedableRng};
 use rms_core::{Config, Fact, Replay, Rms, State};
 use rms_model::{ClusterId, Environment, JobId, Request, Settings, Span, Time};
 use rms_server::journal::{Compaction, FactLog, RecoveryReport, SnapshotPolicy, recover};
+use test_kit::any_seed;
 
 use crate::samples::spec;
 use crate::story::{copy_files, facts, reopened, replayed, restored};
@@ -292,16 +292,14 @@ fn a_fact_of_a_newer_server_is_not_passed_over() {
 /// Whatever happens to one file, either everything acknowledged is there, or the server reports that it is not.
 #[test]
 fn long_random_damage_never_loses_anything_in_silence() {
-    let seed = std::env::var("LIMBER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
-    println!("LIMBER_SEED={seed}");
-    let mut dice = rand::rngs::StdRng::seed_from_u64(seed);
+    let (mut dice, _replay) = any_seed("random_damage");
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("journal");
     let policy = SnapshotPolicy { facts: 60, bytes: u64::MAX };
     let mut log = FactLog::create(&path, policy).expect("a new journal");
     let mut last = 0;
     while last < 200 {
-        let n_facts = dice.random_range(1..9);
+        let n_facts = 1 + dice.below(8);
         log.append(&facts(last..last + n_facts)).expect("space");
         last += n_facts;
         if last < 150
@@ -320,14 +318,14 @@ fn long_random_damage_never_loses_anything_in_silence() {
     for round in 0..300 {
         let copy = dir.path().join(format!("copy{round}"));
         copy_files(&path, &copy);
-        let name = &log_files[dice.random_range(0..log_files.len())];
-        let file = copy.join(name);
+        let name = dice.one_of(&log_files);
+        let file = copy.join(&name);
         let mut bytes = fs::read(&file).expect("a file");
         // Nothing was written after its last byte that is not zero.
         let n_written = bytes.iter().rposition(|byte| *byte != 0).expect("it was written") + 1;
-        let (begin, length) = (dice.random_range(0..n_written), dice.random_range(1..2000));
+        let (begin, length) = (dice.below(n_written as u64) as usize, dice.number(1, 1999) as usize);
         let end = bytes.len().min(begin + length);
-        let what = dice.random_range(0..4);
+        let what = dice.below(4);
         match what {
             0 => bytes.truncate(begin),
             1 => bytes[begin..end].fill(0),
@@ -335,7 +333,7 @@ fn long_random_damage_never_loses_anything_in_silence() {
             _ => drop(bytes.drain(begin..end)),
         }
         fs::write(&file, bytes).expect("a file");
-        if dice.random_range(0..20) == 0 {
+        if dice.below(20) == 0 {
             fs::remove_file(&file).expect("a file");
         }
         match replayed(&copy) {

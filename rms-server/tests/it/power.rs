@@ -5,9 +5,8 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use rms_server::journal::{FactLog, SnapshotPolicy};
+use test_kit::{Dice, for_seeds, one_seed};
 
 use crate::story::{facts, reopened, replayed};
 
@@ -23,18 +22,15 @@ const HEADER: usize = 64;
 
 #[test]
 fn long_what_was_synced_is_found_and_nothing_behind_a_gap() {
-    let only = std::env::var("LIMBER_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let (mut n_gaps, mut n_whole) = (0, 0);
-    for seed in only.map_or(0..4, |seed| seed..seed + 1) {
-        println!("LIMBER_SEED={seed}");
-        let mut dice = StdRng::seed_from_u64(seed);
+    for_seeds("what_was_synced_is_found", 4, |dice| {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("journal");
         drop(FactLog::create(&path, SnapshotPolicy::default()).expect("a new journal"));
         let mut n_facts = 0;
         for life in 0..5 {
-            let written = Written::by_a_life(&path, n_facts, &mut dice);
-            let disk = written.after_loss(&mut dice);
+            let written = Written::by_a_life(&path, n_facts, dice);
+            let disk = written.after_loss(dice);
             fs::write(path.join("log.1"), &disk).expect("a file");
             n_facts = written.n_intact(&disk);
             // The second time, after the first has cut the rest off.
@@ -46,9 +42,12 @@ fn long_what_was_synced_is_found_and_nothing_behind_a_gap() {
             n_gaps += u32::from(written.noted.iter().any(is_behind));
             n_whole += u32::from(written.noted.iter().all(|batch| batch.facts.end <= n_facts));
         }
-    }
+    });
     let is_varied = n_gaps > 0 && n_whole > 0;
-    assert!(only.is_some() || is_varied, "{n_gaps} gaps with a batch behind them, {n_whole} times nothing was lost");
+    assert!(
+        one_seed().is_some() || is_varied,
+        "{n_gaps} gaps with a batch behind them, {n_whole} times nothing was lost"
+    );
 }
 
 /// What a process has written until the power was lost.
@@ -70,17 +69,17 @@ struct Batch {
 
 impl Written {
     /// Appends facts and notes others. Where facts of the life before were lost, the same are written again.
-    fn by_a_life(path: &Path, n_found: u64, dice: &mut StdRng) -> Written {
+    fn by_a_life(path: &Path, n_found: u64, dice: &mut Dice) -> Written {
         let read = || fs::read(path.join("log.1")).expect("a file");
         let mut log = reopened(path, SnapshotPolicy::default());
         let mut n_facts = n_found;
-        let mut next = |dice: &mut StdRng| {
+        let mut next = |dice: &mut Dice| {
             let first = n_facts;
-            n_facts += dice.random_range(1..30);
+            n_facts += 1 + dice.below(29);
             first..n_facts
         };
         let (mut synced, mut n_synced) = (read(), n_found);
-        for _ in 0..dice.random_range(0..3) {
+        for _ in 0..dice.below(3) {
             let before = read();
             // Becomes durable with the append.
             log.note(&facts(next(dice))).expect("space");
@@ -90,7 +89,7 @@ impl Written {
             synced = read();
             synced[MARKS].copy_from_slice(&before[MARKS]);
         }
-        let noted: Vec<Range<u64>> = (0..dice.random_range(1..7)).map(|_| next(dice)).collect();
+        let noted: Vec<Range<u64>> = (0..dice.number(1, 6)).map(|_| next(dice)).collect();
         noted.iter().for_each(|noted| log.note(&facts(noted.clone())).expect("space"));
         let file = read();
         let n_before = batches(&synced).len();
@@ -100,16 +99,16 @@ impl Written {
     }
 
     /// Returns what the disk has: of each block the new or the old content, or zeros if nothing synced is in it.
-    fn after_loss(&self, dice: &mut StdRng) -> Vec<u8> {
-        let block = SECTOR * if dice.random_bool(0.5) { 1 } else { 8 };
-        let lost = [0.0, 0.2, 0.5, 1.0][dice.random_range(0..4)];
+    fn after_loss(&self, dice: &mut Dice) -> Vec<u8> {
+        let block = SECTOR * if dice.chance(50) { 1 } else { 8 };
+        let lost = dice.one_of(&[0, 20, 50, 100]);
         let mut disk = self.file.clone();
         for begin in (0..disk.len()).step_by(block) {
-            if !dice.random_bool(lost) {
+            if !dice.chance(lost) {
                 continue;
             }
             let end = disk.len().min(begin + block);
-            let has_old = end <= self.synced.len() && (begin < self.synced_end || dice.random_bool(0.7));
+            let has_old = end <= self.synced.len() && (begin < self.synced_end || dice.chance(70));
             match has_old {
                 true => disk[begin..end].copy_from_slice(&self.synced[begin..end]),
                 false if begin >= self.synced_end => disk[begin..end].fill(0),
@@ -117,8 +116,9 @@ impl Written {
             }
         }
         // The length is written like everything else.
-        if dice.random_bool(0.3) {
-            disk.truncate(dice.random_range(self.synced_end..=disk.len()));
+        if dice.chance(30) {
+            let n_more = disk.len() - self.synced_end;
+            disk.truncate(self.synced_end + dice.below(n_more as u64 + 1) as usize);
         }
         disk
     }

@@ -233,17 +233,13 @@ fn more_answers() -> Vec<Answer> {
 fn node(idx: u32) -> LaunchNode {
     LaunchNode {
         node: NodeId(idx + 7),
-        name: format!("n{idx}"),
-        cluster: "a".to_owned(),
         address: format!("127.0.0.1:{}", 7000 + idx),
         first_task: idx * 2,
         n_tasks: 2,
         cpus: 4,
-        asked_cpus: 0,
-        shares_cpus: false,
         joined: idx + 1,
         departing: idx == 1,
-        grant: None,
+        ..test_kit::place(&format!("n{idx}"))
     }
 }
 

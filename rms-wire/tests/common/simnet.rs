@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
+use test_kit::Dice;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The network; clones are the same one.
@@ -23,7 +22,7 @@ pub struct Network(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    rng: StdRng,
+    dice: Dice,
     start: Instant,
     loss: f64,
     delay: RangeInclusive<Duration>,
@@ -69,7 +68,7 @@ impl Network {
     pub fn new(seed: u64) -> Network {
         println!("the network's seed is {seed}");
         Network(Arc::new(Mutex::new(State {
-            rng: StdRng::seed_from_u64(seed),
+            dice: Dice::new(seed),
             start: Instant::now(),
             loss: 0.0,
             delay: Duration::from_millis(1)..=Duration::from_millis(1),
@@ -123,8 +122,8 @@ impl State {
     fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let at = Instant::now();
         // Always drawn, so that a cut does not change the random numbers of the others.
-        let is_lost = self.rng.random_bool(self.loss);
-        let delay = self.rng.random_range(self.delay.clone());
+        let is_lost = self.dice.fraction() < self.loss;
+        let delay = *self.delay.start() + (*self.delay.end() - *self.delay.start()).mul_f64(self.dice.fraction());
         let is_cut = self.cut_off.contains(&from) || self.cut_off.contains(&to) || self.deaf.contains(&to);
         let nth = self.trace.len();
         let inbox = self.inboxes.get_mut(&to).filter(|_| !is_lost && !is_cut);

@@ -61,7 +61,7 @@ fn a_node_that_is_not_ready_is_said_to_be_coming() {
     let mut scene = Scene::new(4);
     let job = scene.submit(2, Span::from_hours(1), Some(malleable(1, 4, OnResize::Negotiates)));
     scene.attach(job).expect("it may");
-    assert_eq!(coming(&mut scene, job), []);
+    assert!(coming(&mut scene, job).is_empty());
     scene.disconnect(&["n3", "n4"]);
     let item = scene.item(job, 2);
     let id = scene.app_opens(job, Direction::Grow, item);

@@ -579,20 +579,7 @@ fn retold(world: &World, change: impl Fn(&mut Fact)) -> Result<(), Violation> {
 }
 
 fn desired(job: JobId) -> DesiredJob {
-    let place = LaunchNode {
-        node: NodeId(1),
-        name: "a1".to_owned(),
-        cluster: "a".to_owned(),
-        address: "127.0.0.1:1".to_owned(),
-        first_task: 0,
-        n_tasks: 1,
-        cpus: 4,
-        asked_cpus: 0,
-        shares_cpus: false,
-        joined: 1,
-        departing: false,
-        grant: None,
-    };
+    let place = LaunchNode { cpus: 4, ..test_kit::place("a1") };
     let of_nobody = Launch::of(Owner("ann".to_owned()), Work::Nodes);
     let launch = Launch { labels: Labels::named("model"), wall: hours(1), nodes: vec![place], ..of_nobody };
     DesiredJob { job, run: Run(1), aim: Aim::Run, launch: Arc::new(launch), node_idx: 0 }

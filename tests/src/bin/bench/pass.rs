@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
 use rms_core::Event;
 use rms_model::settings::Depth;
 use rms_model::{Generation, Settings, Span, Usage};
+use test_kit::Dice;
 
 use crate::table::{Table, Target, quantile};
 use crate::world::{World, inventory, submission};
@@ -41,15 +40,15 @@ pub fn table() -> Result<Table> {
 fn full(n_waiting: u32) -> Result<World> {
     let settings = Settings { queue_depth: Depth::All, ..Settings::default() };
     let mut world = World::of(settings, N_NODES, &inventory(8));
-    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut dice = Dice::new(SEED);
     // Single nodes fill the machine, so that each end frees one and the queue's head waits for more.
     for _ in 0..N_NODES {
-        world.submit(submission(1, Span::from_mins(random.random_range(10..1440))))?;
+        world.submit(submission(1, Span::from_mins(dice.number(10, 1439).into())))?;
     }
     world.pass();
     for _ in 0..n_waiting {
-        let nodes = random.random_range(1..=64);
-        world.submit(submission(nodes, Span::from_mins(random.random_range(10..1440))))?;
+        let nodes = dice.number(1, 64);
+        world.submit(submission(nodes, Span::from_mins(dice.number(10, 1439).into())))?;
     }
     world.pass();
     let n_started = world.rms.state().nodes().len();

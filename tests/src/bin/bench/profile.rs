@@ -4,10 +4,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::Result;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rms_model::profile::Block;
 use rms_model::{Profile, Span, Time};
+use test_kit::Dice;
 
 use crate::table::{Table, Target};
 
@@ -34,13 +33,13 @@ pub fn table() -> Result<Table> {
 
 /// A profile of about so many steps, as a long queue makes it, and blocks like those in it.
 fn busy(n_steps: usize) -> (Profile, Vec<Block>) {
-    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut dice = Dice::new(SEED);
     let mut profile = Profile::new();
     let horizon = n_steps as i64 * 120;
     let mut block = || {
-        let from = Time::from_secs(random.random_range(0..horizon));
-        let span = Span::from_secs(random.random_range(60..3600));
-        Block { from, until: from + span, nodes: random.random_range(1..16) }
+        let from = Time::from_secs(i64::from(dice.number(0, horizon as u32 - 1)));
+        let span = Span::from_secs(dice.number(60, 3599).into());
+        Block { from, until: from + span, nodes: dice.number(1, 15).into() }
     };
     while profile.n_steps() < n_steps {
         let block = block();

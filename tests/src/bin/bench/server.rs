@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rms_api::answer::Status;
-use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::call::Submission;
 use rms_api::{Call, Query};
-use rms_model::{Environment, Execution, Labels, Span, Stdio as JobStdio, Work};
+use rms_model::{Environment, Execution, Span, Stdio as JobStdio, Work};
 use rms_wire::{ClientRequest, Credentials, Endpoint, Expect, Link};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -186,18 +186,15 @@ const IN_FLIGHT: usize = 128;
 
 pub fn submission(argv: &[&str], wall: Span) -> Submission {
     Submission {
-        labels: Labels::named("bench"),
         n_tasks: Some(1),
         cpus_per_task: 1,
-        ..Submission::of(
-            Execution {
-                cwd: "/tmp".to_owned(),
-                environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
-                stdio: JobStdio { output: Some("/dev/null".to_owned()), ..JobStdio::default() },
-                ..Execution::from(Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() })
-            },
-            vec![Shape { nodes: Nodes::Count(1), wall: Some(wall) }],
-        )
+        execution: Execution {
+            cwd: "/tmp".to_owned(),
+            environment: Arc::new(Environment(vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())])),
+            stdio: JobStdio { output: Some("/dev/null".to_owned()), ..JobStdio::default() },
+            ..Execution::from(Work::Tasks { argv: argv.iter().map(|word| (*word).to_owned()).collect() })
+        },
+        ..test_kit::submission(1, wall)
     }
 }
 

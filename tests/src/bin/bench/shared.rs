@@ -1,11 +1,10 @@
 //! Clusters whose nodes jobs share: how long a pass takes, and what the state takes of memory.
 
 use anyhow::{Context, Result};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rms_api::call::Submission;
 use rms_core::Event;
 use rms_model::{Inventory, Mebibytes, Outcome, Settings, Span};
+use test_kit::Dice;
 
 use crate::process;
 use crate::table::{Table, Target, quantile};
@@ -55,8 +54,8 @@ fn full((policy, queue_depth): (&str, u32), n_running: u32, n_waiting: u32) -> R
     }
     let inventory = Inventory { memory: Mebibytes(256 * 1024), ..inventory(CORES) };
     let mut world = World::of(settings, N_NODES, &inventory);
-    let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    let mut wall = || Span::from_mins(random.random_range(10..1440));
+    let mut dice = Dice::new(SEED);
+    let mut wall = || Span::from_mins(dice.number(10, 1439).into());
     let cores = N_NODES * CORES / n_running;
     for _ in 0..n_running {
         world.submit(of_cores(1, cores, wall()))?;
@@ -66,9 +65,9 @@ fn full((policy, queue_depth): (&str, u32), n_running: u32, n_waiting: u32) -> R
         world.submit(of_cores(1, 1, wall()))?;
     }
     world.pass();
-    let mut random = ChaCha8Rng::seed_from_u64(SEED + 1);
+    let mut dice = Dice::new(SEED + 1);
     for _ in 0..n_waiting {
-        let (nodes, cores) = (random.random_range(1..=16), random.random_range(1..=CORES));
+        let (nodes, cores) = (dice.number(1, 16), dice.number(1, CORES));
         world.submit(of_cores(nodes, cores, wall()))?;
     }
     world.pass();

@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rms_api::subscription::{Filter, LauncherAnswer, LauncherCall, LauncherRequest, Notice, Subscription, Tag};
 use rms_core::{Effect, Event, Ticket};
 use rms_model::settings::Depth;
 use rms_model::{Allocation, ClusterId, Identity, JobId, Request, Role, Settings, Slice, Span};
+use test_kit::Dice;
 
 use crate::table::{Table, Target, quantile};
 use crate::world::{World, inventory};
@@ -74,10 +73,10 @@ impl Launchers {
         let mut world = World::of(settings, N_NODES, &inventory(64));
         world.pass();
         let mut launchers = Launchers { world, allocation, running: Vec::new() };
-        let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let mut dice = Dice::new(SEED);
         for _ in 0..N_NODES {
             let job = launchers.subscribe()?;
-            launchers.request(job, 1, Span::from_mins(random.random_range(10..1440)), 48);
+            launchers.request(job, 1, Span::from_mins(dice.number(10, 1439).into()), 48);
             launchers.running.push(job);
         }
         launchers.world.pass();
@@ -86,7 +85,7 @@ impl Launchers {
         }
         for _ in 0..n_waiting {
             let job = launchers.subscribe()?;
-            launchers.request(job, random.random_range(2..=64), Span::from_mins(random.random_range(10..1440)), 32);
+            launchers.request(job, dice.number(2, 64), Span::from_mins(dice.number(10, 1439).into()), 32);
         }
         for _ in 0..n_silent {
             launchers.subscribe()?;

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use rms_api::audit::AuditEntry;
 use rms_core::plan::{self, Scope};
 use rms_core::{Config, Fact, Rms};
@@ -13,6 +11,7 @@ use rms_model::{
     ClusterId, Environment, Execution, Inventory, JobId, JobSpec, Labels, NodeId, NodeLink, Owner, Request, Run, Span,
     Time, Work,
 };
+use test_kit::Dice;
 
 use crate::table::{Table, Target};
 
@@ -43,8 +42,8 @@ pub fn table() -> Result<Table> {
 }
 
 fn facts(n_options: u32) -> Vec<Fact> {
-    let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    let mut wall = || Span::from_mins(random.random_range(10..1440));
+    let mut dice = Dice::new(SEED);
+    let mut wall = || Span::from_mins(dice.number(10, 1439).into());
     let environment = Arc::new(Environment::default());
     let mut facts = vec![Fact::SettingChanged { change: unlimited_depth() }];
     let mut last_job = JobId(0);
@@ -71,11 +70,11 @@ fn facts(n_options: u32) -> Vec<Fact> {
             });
         }
     }
-    let mut random = ChaCha8Rng::seed_from_u64(SEED + 1);
+    let mut dice = Dice::new(SEED + 1);
     for _ in 0..N_WAITING {
-        let n_nodes = random.random_range(1..=N_NODES / 2);
-        let wall = Span::from_mins(random.random_range(10..1440));
-        let first: u32 = random.random_range(0..N_CLUSTERS);
+        let n_nodes = dice.number(1, N_NODES / 2);
+        let wall = Span::from_mins(dice.number(10, 1439).into());
+        let first: u32 = dice.number(0, N_CLUSTERS - 1);
         let cluster = |option: u32| ClusterId(((first + option) % N_CLUSTERS) as u16);
         let options = (0..n_options).map(|option| Request::on_one(cluster(option), n_nodes, wall)).collect();
         last_job = last_job.next();

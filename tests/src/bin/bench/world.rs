@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use rms_api::Call;
-use rms_api::call::{Nodes, Shape, Submission};
+use rms_api::call::Submission;
 use rms_api::desired::{AgentHello, NodeReport};
 use rms_core::{Config, Effect, Event, Fact, Journal, Rms, Ticket};
-use rms_model::{Identity, Inventory, JobId, Labels, Role, Run, Settings, Span, Time, Work};
+use rms_model::{Identity, Inventory, JobId, Role, Run, Settings, Span, Time};
 
 pub struct World {
     pub rms: Rms,
@@ -78,12 +78,7 @@ pub fn submitted(submission: Submission) -> Result<Event> {
 
 /// A job of one task of one CPU on each of its nodes.
 pub fn submission(n_nodes: u32, wall: Span) -> Submission {
-    let shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
-    Submission {
-        labels: Labels::named("bench"),
-        cpus_per_task: 1,
-        ..Submission::of(Work::Tasks { argv: vec!["true".to_owned()] }, shapes)
-    }
+    Submission { cpus_per_task: 1, ..test_kit::submission(n_nodes, wall) }
 }
 
 /// A node of which only the CPUs matter.

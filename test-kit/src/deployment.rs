@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -200,6 +200,11 @@ impl Deployment {
         let mut child = self.server.take().expect("the server runs");
         child.kill().expect("it is our child");
         child.wait().expect("it was killed");
+    }
+
+    /// Waits for a server that was told to stop.
+    pub fn wait_for_server(&mut self) -> ExitStatus {
+        self.server.take().expect("the server runs").wait().expect("it is our child")
     }
 
     pub fn server_pid(&self) -> i32 {
