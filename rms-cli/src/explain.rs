@@ -382,7 +382,7 @@ pub fn detail(
     let open: Vec<&NegotiationLine> =
         negotiations.iter().filter(|other| other.job == line.job && !other.phase.is_over()).collect();
     let open = open.as_slice();
-    let job = format!("Job {} ({})", line.job, crate::table::plain(&line.labels.name));
+    let job = format!("Job {} ({})", line.job, rms_model::plain::plain(&line.labels.name));
     let on = || rms_model::hostlist::fold(&line.nodes);
     let why = line.reason.as_ref().map(|why| reason(why, negotiations, now));
     match line.state {
@@ -458,7 +458,7 @@ fn broken_terms(line: &JobLine, negotiations: &[NegotiationLine], allowed: &Allo
 
 /// Returns the same for a job in the history.
 pub fn record(record: &JobRecord) -> String {
-    let job = format!("Job {} ({})", record.job, crate::table::plain(&record.labels.name));
+    let job = format!("Job {} ({})", record.job, rms_model::plain::plain(&record.labels.name));
     let ended = stamp::iso_secs(record.ended);
     match record.started {
         Some(_) if matches!(record.outcome, Outcome::NotStarted { .. }) => {

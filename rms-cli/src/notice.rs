@@ -1,13 +1,13 @@
 //! The line on the standard error that says why `rms run` waits, and until when.
 
 use rms_api::answer::{JobLine, Reason};
+use rms_model::plain::plain;
 use rms_model::{JobId, Span, Time};
 
 use crate::explain;
 use crate::output;
 use crate::screen;
 use crate::stamp;
-use crate::table::plain;
 
 /// The notice shown last; on a terminal the next one replaces it.
 #[derive(Debug, Default)]

@@ -6,8 +6,10 @@ use clap::Args;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use rms_model::plain::steers;
+
 use crate::failure::{Exit, Failure};
-use crate::table::{Table, steers};
+use crate::table::Table;
 
 /// The flags that choose the form of all output.
 #[derive(Args, Clone, Debug, Default)]
@@ -162,11 +164,11 @@ fn harmless(text: &str) -> String {
     safe + rest
 }
 
-/// Returns the length of the colour with which the text begins: `ESC [ digits m`.
+/// Returns the length of the colour of `rms view` with which the text begins: others could hide what follows.
 fn colour_bytes(text: &str) -> usize {
-    let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
-    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';');
-    end.filter(|end| parameters[*end..].starts_with('m')).map_or(0, |end| 2 + end + 1)
+    let Some(colour) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let known = ["0m", "2m", "32m", "33m", "34m", "35m"];
+    known.into_iter().find(|known| colour.starts_with(known)).map_or(0, |known| 2 + known.len())
 }
 
 /// Writes to the standard output. A closed pipe (`rms queue | head`) ends the command silently, as the reader has what
@@ -228,7 +230,8 @@ mod tests {
     fn what_others_wrote_does_not_steer_the_terminal() {
         let check = |text: &str, expected: &str| assert_eq!(harmless(text), expected);
         check("plain\n\ttext", "plain\n\ttext");
-        check("\u{1b}[31mred\u{1b}[0m", "\u{1b}[31mred\u{1b}[0m");
+        check("\u{1b}[32mgreen\u{1b}[0m", "\u{1b}[32mgreen\u{1b}[0m");
+        check("\u{1b}[8mhidden", "\u{fffd}[8mhidden");
         check("\u{1b}[2Jgone\u{1b}]0;title\u{7}", "\u{fffd}[2Jgone\u{fffd}]0;title\u{fffd}");
         check("a\u{202e}txt.exe\r\u{9b}2J", "a\u{fffd}txt.exe\u{fffd}\u{fffd}2J");
         check("\u{1b}[", "\u{fffd}[");

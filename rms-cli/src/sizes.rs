@@ -94,7 +94,7 @@ fn told_by(on_resize: &OnResize) -> String {
     match on_resize {
         OnResize::Negotiates => "its own negotiator".to_owned(),
         OnResize::Signal(signal) => format!("signal {}", signal::name(*signal)),
-        OnResize::Hook(command) => format!("the command {}", crate::table::plain(command)),
+        OnResize::Hook(command) => format!("the command {}", rms_model::plain::plain(command)),
         OnResize::Workers => "starting and ending its workers".to_owned(),
     }
 }

@@ -2,10 +2,10 @@
 
 use rms_api::answer::{JobLine, Reason};
 use rms_model::Time;
+use rms_model::plain::plain;
 
 use crate::names::ClusterNames;
 use crate::stamp;
-use crate::table::plain;
 
 /// Returns why the job waits, as a part of a sentence, and a sentence about its start. `why` is its own reason;
 /// `shortage` says why no job starts now, if so.

@@ -1,5 +1,7 @@
 //! Tables for people (aligned, without lines, as wide as the terminal) and for programs (fields between `|`).
 
+use rms_model::plain::{plain, steers};
+
 use crate::screen;
 
 /// Rows under named columns.
@@ -167,17 +169,6 @@ fn shrink(widths: &mut [Option<usize>], columns: usize, least: usize, may: impl 
             None => break,
         }
     }
-}
-
-/// Replaces control characters, which could redraw the terminal of a user who lists the name.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
-}
-
-/// Returns whether the character would move the cursor, or change the direction of adjacent text.
-pub fn steers(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 fn escape(cell: &str) -> String {

@@ -15,6 +15,7 @@ use crate::execution::{Execution, Work};
 use crate::id::{ClusterId, JobId, Run};
 use crate::labels::Labels;
 use crate::malleable::Malleable;
+use crate::plain::plain;
 use crate::request::Request;
 use crate::resources::{Inventory, Mebibytes};
 use crate::settings::LostPolicy;
@@ -305,12 +306,12 @@ impl fmt::Display for Outcome {
             Outcome::WallTime => f.write_str("wall time over"),
             Outcome::NodeLost { node } => write!(f, "node {node} lost"),
             Outcome::LauncherLost => f.write_str("launcher lost"),
-            Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {reason}"),
-            Outcome::Violation { reason } => write!(f, "ended for a violation: {reason}"),
+            Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {}", plain(reason)),
+            Outcome::Violation { reason } => write!(f, "ended for a violation: {}", plain(reason)),
             Outcome::OutOfMemory { node, limit } => {
                 write!(f, "out of memory on {node}: its processes there wanted more than {limit}, their limit")
             }
-            Outcome::Unsupervised { node, reason } => write!(f, "ended on {node}: {reason}"),
+            Outcome::Unsupervised { node, reason } => write!(f, "ended on {node}: {}", plain(reason)),
             Outcome::StageLate { stage } => {
                 write!(f, "the nodes of stage {stage} were not free within its expand limit")
             }
@@ -462,6 +463,16 @@ mod tests {
             Outcome::OutOfMemory { .. } => Outcome::Unsupervised { node: "n1".to_owned(), reason: String::new() },
             Outcome::Unsupervised { .. } => return None,
         })
+    }
+
+    #[test]
+    fn a_path_in_an_outcome_begins_no_line_and_hides_nothing() {
+        let reason = "the working directory /x\n  user  root\u{1b}[8m cannot be used".to_owned();
+        let told = Outcome::NotStarted { node: "n1".to_owned(), reason }.to_string();
+        assert_eq!(
+            told,
+            "could not start on n1: the working directory /x\u{fffd}  user  root\u{fffd}[8m cannot be used"
+        );
     }
 
     #[test]

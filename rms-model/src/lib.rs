@@ -21,6 +21,7 @@ pub mod malleable;
 pub mod name;
 pub mod natural;
 pub mod pattern;
+pub mod plain;
 pub mod pointed;
 pub mod policy;
 pub mod profile;

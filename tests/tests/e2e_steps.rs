@@ -254,6 +254,30 @@ kill -TERM $step; wait $step; echo code $?";
     }
 
     #[test]
+    fn tasks_of_a_step_get_one_term_when_their_job_ends() {
+        let deployment = two_nodes();
+        // The caller of the step gets TERM as well, and ends its step by that.
+        let text = "\
+exec $rms run -N 2 -n 4 sh -c 'trap \"echo term >> terms.$RMS_TASK_ID\" TERM; echo $$ > of.$RMS_TASK_ID
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.05; done'";
+        for _ in 0..3 {
+            let job = submitted(&deployment, &["-N", "2", "-t", "60s"], text);
+            let tasks = ["0", "1", "2", "3"];
+            let pids = tasks.map(|task| pid(&deployment, &format!("of.{task}")));
+            deployment.rms(&["cancel", &job.to_string()]).ok();
+            deployment.wait_for_end(job);
+            pids.into_iter().for_each(|pid| gone("a task", pid));
+            for task in tasks {
+                let terms = fs::read_to_string(deployment.path().join(format!("terms.{task}"))).unwrap_or_default();
+                assert_eq!(terms, "term\n", "task {task}");
+                for file in ["terms", "of"] {
+                    fs::remove_file(deployment.path().join(format!("{file}.{task}"))).expect("it was written");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn an_agent_that_is_killed_ends_its_steps_and_harms_no_job() {
         for lost in ["a1", "a2"] {
             let mut deployment = two_nodes();

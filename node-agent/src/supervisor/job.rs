@@ -352,6 +352,11 @@ impl Job {
         }
     }
 
+    /// Returns whether its processes were sent TERM because it ends.
+    pub fn has_term(&self) -> bool {
+        matches!(&self.phase, Phase::Ending(ending) if ending.had_grace && ending.term_at.is_none())
+    }
+
     /// Returns whether tasks run here.
     pub fn waits_for_tasks(&self) -> bool {
         self.tasks.iter().any(|task| task.end.is_none())
@@ -381,8 +386,11 @@ impl Job {
             }
             Phase::Ending(ending) if now < ending.kill_at => {
                 if ending.term_at.take_if(|at| *at <= now).is_some() {
+                    // A program that cleans up on the first TERM may give up at the second.
+                    let had_term =
+                        self.steps.iter().filter(|step| step.is_ending()).flat_map(Step::processes).collect();
                     // Who is stopped handles it only once it continues.
-                    tree::signal_descendants(getpid(), &[nix::libc::SIGTERM, nix::libc::SIGCONT]);
+                    tree::signal_others(getpid(), &[nix::libc::SIGTERM, nix::libc::SIGCONT], &had_term);
                 }
             }
             Phase::Ending(ending) => {

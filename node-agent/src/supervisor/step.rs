@@ -279,8 +279,8 @@ impl Step {
         }
     }
 
-    /// Sends TERM to the whole step now, and KILL after its grace time.
-    pub fn end(&mut self, is_silent: bool, frames: &mut Vec<StepFrame>) {
+    /// Sends TERM to the whole step now, unless the end of its job has just done so, and KILL after its grace time.
+    pub fn end(&mut self, is_silent: bool, has_term: bool, frames: &mut Vec<StepFrame>) {
         let mut actions = Vec::new();
         // Ranks that end without finalizing from now on have not crashed.
         self.pmi.end(Ending::Ordered, &mut actions);
@@ -292,15 +292,17 @@ impl Step {
         if self.kill_at.is_none() {
             let grace = self.order.grace.to_std().min(MAX_GRACE);
             self.kill_at = Some(Instant::now() + grace);
-            self.signal_all(nix::libc::SIGTERM);
-            self.signal_all(nix::libc::SIGCONT);
+            if !has_term {
+                self.signal_all(nix::libc::SIGTERM);
+                self.signal_all(nix::libc::SIGCONT);
+            }
         }
     }
 
     /// Ends the step silently after its agent has ended, and its receivers with it. The next agent may reuse the number
     /// of its streams.
     pub fn abandon(&mut self) {
-        self.end(true, &mut Vec::new());
+        self.end(true, false, &mut Vec::new());
         self.stream = u64::MAX - u64::MAX % STREAMS_PER_STEP;
     }
 
@@ -387,10 +389,21 @@ impl Step {
         true
     }
 
-    /// Sends a signal to each process of its tasks' sessions, and to processes that those have started in sessions of
-    /// their own.
+    /// Returns whether it is being ended, and its processes have had TERM.
+    pub fn is_ending(&self) -> bool {
+        self.kill_at.is_some()
+    }
+
     fn signal_all(&self, signal: i32) {
+        for pid in self.processes() {
+            let _gone_already = sys::kill(pid.as_raw(), signal);
+        }
+    }
+
+    /// Returns each process of its tasks' sessions, and those that these have started in sessions of their own.
+    pub fn processes(&self) -> Vec<Pid> {
         let mut ours = BTreeSet::new();
+        let mut listed = Vec::new();
         // Parents come before their children.
         for pid in tree::descendants(getpid()) {
             let is_in_session = tree::session_of(pid).is_some_and(|session| self.sessions.contains(&session));
@@ -398,9 +411,10 @@ impl Step {
             let is_ours = is_in_session || self.sessions.contains(&pid) || self.is_left_or_below(pid, &ours);
             if is_ours {
                 ours.insert(pid);
-                let _gone_already = sys::kill(pid.as_raw(), signal);
+                listed.push(pid);
             }
         }
+        listed
     }
 
     /// Returns whether a process is below one of `ours`, or was until its parent ended. Only orphans are asked for their

@@ -88,7 +88,8 @@ impl Supervisor {
     }
 
     pub(super) fn end_step(&mut self, stream: u64, is_silent: bool) {
-        self.with_step(stream, |step, _, frames| step.end(is_silent, frames));
+        let has_term = self.job.as_ref().is_some_and(Job::has_term);
+        self.with_step(stream, |step, _, frames| step.end(is_silent, has_term, frames));
     }
 
     pub(super) fn step_receive(&mut self, stream: u64, frame: Down) {

@@ -48,7 +48,12 @@ fn descendants_that(root: Pid, mut is_meant: impl FnMut(Pid) -> bool) -> Vec<Pid
 
 /// Sends signals to every descendant that lives, one after the other to each.
 pub fn signal_descendants(root: Pid, signals: &[i32]) {
-    for pid in living(root, &mut BTreeSet::new()) {
+    signal_others(root, signals, &BTreeSet::new());
+}
+
+/// Sends signals to every descendant that lives, except to these.
+pub fn signal_others(root: Pid, signals: &[i32], except: &BTreeSet<Pid>) {
+    for pid in living(root, &mut BTreeSet::new()).into_iter().filter(|pid| !except.contains(pid)) {
         for signal in signals {
             let _gone_already = crate::sys::kill(pid.as_raw(), *signal);
         }

@@ -6,6 +6,7 @@ use launcher_sdk::{CallError, Client};
 use rms_api::answer::{NodeLine, NodeState};
 use rms_api::audit::AuditEntry;
 use rms_api::filter::NodeFilter;
+use rms_model::plain::plain;
 use rms_model::settings::{AS_OTHERS, Depth, Settings};
 use rms_model::{Time, hostlist};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ use crate::json;
 use crate::output::{self, Show};
 use crate::screen;
 use crate::stamp;
-use crate::table::{Table, plain};
+use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(

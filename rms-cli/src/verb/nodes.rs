@@ -6,6 +6,7 @@ use launcher_sdk::NodeList;
 use rms_api::answer::{NodeLine, NodeState};
 use rms_api::filter::{NodeColumn, NodeFilter, Way};
 use rms_api::negotiate::NegotiationLine;
+use rms_model::plain::plain;
 use rms_model::{JobId, Slice, hostlist};
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::json;
 use crate::listing::{self, node_states, sorted, time};
 use crate::output::Show;
 use crate::stamp;
-use crate::table::{Table, plain};
+use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

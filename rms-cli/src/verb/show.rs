@@ -8,6 +8,7 @@ use rms_api::call::Select;
 use rms_api::masks::MasksOf;
 use rms_api::negotiate::NegotiationLine;
 use rms_model::job::Constraint;
+use rms_model::plain::plain;
 use rms_model::{
     ClusterId, Devices, FormerRun, Grant, JobId, JobRecord, JobSpec, Labels, Mebibytes, Packing, ResourceRequest, Span,
     Time, Work, hostlist,
@@ -29,7 +30,7 @@ use crate::select;
 use crate::sizes;
 use crate::stages;
 use crate::stamp;
-use crate::table::{Table, plain};
+use crate::table::Table;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

@@ -3,6 +3,7 @@
 use launcher_sdk::{LauncherReport, ServerReport};
 use rms_api::answer::Status;
 use rms_api::subscription::ADAPTATION_BOUNDS;
+use rms_model::plain::plain;
 use rms_model::{Span, Time};
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::json;
 use crate::output::Show;
 use crate::screen;
 use crate::stamp;
-use crate::table::{Table, plain};
+use crate::table::Table;
 
 /// The status of the server's core, and of launchers.
 pub struct StatusAnswer {

@@ -3,11 +3,11 @@
 
 use rms_api::answer::ClusterView;
 use rms_model::Time;
+use rms_model::plain::plain;
 
 use super::axis;
 use super::segments::{Segment, Unit, Window, cut};
 use crate::stamp;
-use crate::table::plain;
 
 /// The size of the drawing, and whether it has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
