@@ -116,6 +116,13 @@ pub struct JobsDone {
     pub refused: Vec<(JobId, Refused)>,
 }
 
+/// Opens a channel for a call that has more than one answer; none if the link has broken.
+async fn begin(link: &Link, call: &ClientRequest) -> Option<Channel> {
+    let mut channel = link.open().await.ok()?;
+    channel.send(call).await.ok()?;
+    Some(channel)
+}
+
 impl Client {
     /// Connects to the server that the client directory `dir` names; tries for five seconds.
     ///
@@ -322,6 +329,7 @@ impl Client {
     /// Sends a query. If the link breaks, it is repeated over a new one, because a query changes nothing.
     async fn ask(&self, call: &ClientRequest) -> Result<Answer, CallError> {
         let begun = Instant::now();
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
         loop {
             let link = self.link(PATIENCE).await?;
             match link.call(call).await {
@@ -332,6 +340,8 @@ impl Client {
                     if !may_repeat {
                         return Err(error.into());
                     }
+                    // The server may close every link that it accepts.
+                    self.pause(backoff.delay()).await;
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use rms_model::{Identity, Role};
 use rms_wire::Credentials;
 use rms_wire::tls::{CredentialsError, FileError};
 use serde::Deserialize;
@@ -64,6 +65,14 @@ pub enum DirError {
         /// What is wrong.
         source: CredentialsError,
     },
+    /// The certificate is that of a node or of a server.
+    #[error("the certificate in {} is that of {identity}: a client needs one of a user, from 'rms join TOKEN'", dir.display())]
+    NotOfUser {
+        /// The directory.
+        dir: PathBuf,
+        /// Whose certificate it is.
+        identity: Identity,
+    },
 }
 
 impl ClientConfig {
@@ -97,7 +106,13 @@ impl ClientConfig {
 
 /// Reads the key and certificates in `dir`.
 pub(crate) fn load_credentials(dir: &Path) -> Result<Credentials, DirError> {
-    Credentials::load(dir).map_err(|error| not_loaded(dir, error))
+    let credentials = Credentials::load(dir).map_err(|error| not_loaded(dir, error))?;
+    match credentials.identity().role {
+        Role::Admin | Role::User | Role::Job => Ok(credentials),
+        Role::Agent | Role::Server => {
+            Err(DirError::NotOfUser { dir: dir.to_owned(), identity: credentials.identity().clone() })
+        }
+    }
 }
 
 /// Returns why no credentials were read: files that we have no permission to read say nothing about the certificate.

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 pub use rms_wire::{Missing, Offset, Stream};
 
 use self::input::{Inputs, Protocol};
-use super::Client;
+use super::{Client, begin};
 use crate::error::CallError;
 
 /// An event of a followed job.
@@ -201,11 +201,11 @@ impl Follower {
         loop {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
             let input_from = self.inputs.as_ref().map(|inputs| inputs.reopen(self.position.run));
-            let Ok(mut channel) = link.open().await else { continue };
             let call = ClientRequest::Follow(self.position.resume_request(input_from));
-            if channel.send(&call).await.is_err() {
+            let Some(channel) = begin(&link, &call).await else {
+                self.client.pause(backoff.delay()).await;
                 continue;
-            }
+            };
             let (mut sender, receiver) = channel.split();
             let (agreed, protocol) = watch::channel(None);
             let feeder = match &self.inputs {

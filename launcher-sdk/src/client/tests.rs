@@ -1,6 +1,7 @@
 //! Which errors a client has where no server is, and how long it looks for one.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rms_api::negotiate::Keeps;
@@ -118,6 +119,41 @@ async fn answered(call: Call, answer: Answer) -> (Client, TempDir) {
         }
     });
     (Client::connect_as(dir.path(), &address).await.expect("it serves"), dir)
+}
+
+#[tokio::test]
+async fn a_server_that_closes_every_link_is_not_flooded_with_new_ones() {
+    let (dir, authority) = ann();
+    let serve = Serve::Peers { roles: vec![Role::User], join: false, revoked: Revoked::new() };
+    let identity = signed(&authority, Role::Server, "server");
+    let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), &identity, serve).expect("a port");
+    let address = server.local_addr().expect("it is bound").to_string();
+    let n_links = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&n_links);
+    tokio::spawn(async move {
+        while let Some(Accepted::Link(link)) = server.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            // Nobody waits for it: the client dials another one.
+            drop(link.accept().await);
+            link.close("it does not like calls");
+        }
+    });
+    let client = Client::connect_as(dir.path(), &address).await.expect("it serves");
+    let asked = tokio::time::timeout(Duration::from_secs(1), client.queue()).await;
+    assert!(asked.is_err(), "it tries on: {asked:?}");
+    let mut watched = client.watch(vec![JobId(1)]);
+    let told = tokio::time::timeout(Duration::from_secs(1), watched.next()).await;
+    assert!(told.is_err(), "it tries on: {told:?}");
+    let n_links = n_links.load(Ordering::SeqCst);
+    assert!(n_links < 40, "{n_links} links");
+}
+
+#[tokio::test]
+async fn a_client_with_the_certificate_of_a_node_is_told_so() {
+    let (dir, authority) = ann();
+    signed(&authority, Role::Agent, "a1").save(dir.path()).expect("the credentials of an agent");
+    let error = Client::connect_as(dir.path(), "127.0.0.1:1").await.expect_err("it is no client");
+    assert!(chain(&error).contains("is that of agent/a1: a client needs one of a user"), "{}", chain(&error));
 }
 
 #[tokio::test]

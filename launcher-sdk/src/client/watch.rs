@@ -8,8 +8,8 @@ use rms_model::{JobId, Run};
 use rms_wire::{Backoff, ClientRequest, Followed};
 use tokio::sync::mpsc;
 
-use super::Client;
 use super::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
+use super::{Client, begin};
 use crate::error::CallError;
 
 /// State changes of jobs, until all of them have ended. Dropping it stops watching.
@@ -85,10 +85,10 @@ impl Watcher {
             let link = self.client.link(RECONNECT_PATIENCE).await?;
             // The other jobs are watched once these have ended.
             let jobs = self.open.iter().take(MAX_JOBS).copied().collect();
-            let Ok(mut channel) = link.open().await else { continue };
-            if channel.send(&ClientRequest::Watch(rms_wire::Watch { jobs })).await.is_err() {
+            let Some(mut channel) = begin(&link, &ClientRequest::Watch(rms_wire::Watch { jobs })).await else {
+                self.client.pause(backoff.delay()).await;
                 continue;
-            }
+            };
             channel.finish();
             let mut received_any = false;
             let ended = loop {
