@@ -29,18 +29,27 @@ pub struct Command {
     pub from: mpsc::Receiver<FromCommand>,
 }
 
+/// Why nothing can be run under a share without a supervisor.
+pub const NOT_HERE: &str = "the job runs nothing there: its tasks on that node have ended";
+
 /// The most pieces queued in each direction.
 pub const MAX_PIECES: usize = 8;
 
-/// Starts a command under the share's supervisor.
-pub fn start(share: &Share, command: String) -> Command {
+/// Starts a command under the share's supervisor, for a process of the job here or on another node.
+pub fn start(share: &Share, command: String, is_of_other_node: bool) -> Command {
     let (to, input) = mpsc::channel(MAX_PIECES);
     let (output, from) = mpsc::channel(MAX_PIECES);
-    tokio::spawn(carry(share.clone(), command, input, output));
+    tokio::spawn(carry(share.clone(), command, is_of_other_node, input, output));
     Command { to, from }
 }
 
-async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToCommand>, output: mpsc::Sender<FromCommand>) {
+async fn carry(
+    share: Share,
+    command: String,
+    is_of_other_node: bool,
+    mut input: mpsc::Receiver<ToCommand>,
+    output: mpsc::Sender<FromCommand>,
+) {
     let stream = share.new_streams();
     // The first node of a job may be faster than this one, so its request may arrive before the order to start.
     let supervisor = tokio::select! {
@@ -48,12 +57,11 @@ async fn carry(share: Share, command: String, mut input: mpsc::Receiver<ToComman
         () = output.closed() => return,
     };
     let Some(supervisor) = supervisor else {
-        let reason = "the job is not running here".to_owned();
-        let _nobody_waits = output.send(FromCommand::Failed { reason }).await;
+        let _nobody_waits = output.send(FromCommand::Failed { reason: NOT_HERE.to_owned() }).await;
         return;
     };
     let mut events = share.listen(stream);
-    let order = ToSupervisor::Exec(Box::new(ExecOrder { stream, command }));
+    let order = ToSupervisor::Exec(Box::new(ExecOrder { stream, command, is_of_other_node }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     let mut window = Window::default();
     loop {

@@ -281,7 +281,7 @@ async fn start(share: &Share, peers: &Peers, request: Request) -> Result<Command
         return Err(format!("{} is not a node of job {}", request.node, order.job));
     };
     if node_idx == order.node_idx as usize {
-        return Ok(exec::start(share, request.command));
+        return Ok(exec::start(share, request.command, false));
     }
     let place = &order.launch.nodes[node_idx];
     peers.exec(share, place, request.command).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))

@@ -203,6 +203,9 @@ pub struct StepOrder {
     /// STREAMS_PER_EXEC` on, as a command has.
     pub stream: u64,
     pub part: StepPart,
+    /// Somebody on another node of the job ordered it: it ends before the job does here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_other_node: bool,
 }
 
 /// A command to be run inside a job on behalf of `rms-rsh`.
@@ -211,6 +214,9 @@ pub struct ExecOrder {
     /// The stream of its input; output is `stream + 1`, errors are `stream + 2`.
     pub stream: u64,
     pub command: String,
+    /// Somebody on another node of the job ordered it: it ends before the job does here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_other_node: bool,
 }
 
 /// A message from the supervisor.

@@ -120,7 +120,7 @@ impl Peers {
 
     async fn serve_exec(&self, peer: &str, order: Exec, mut channel: Channel) {
         let command = match share_for(&self.0.shares, peer, order.job, order.run).await {
-            Ok(share) => exec::start(&share, order.command),
+            Ok(share) => exec::start(&share, order.command, true),
             Err(refusal) => {
                 let _peer_left = channel.send(&PeerExec::Failed { reason: refusal.to_string() }).await;
                 channel.finish();
@@ -140,7 +140,7 @@ impl Peers {
 
     async fn serve_step(&self, peer: &str, step: StepPart, mut channel: Channel) {
         match share_for(&self.0.shares, peer, step.job, step.run).await {
-            Ok(share) => step_part::serve(channel, step_part::start(&share, step)).await,
+            Ok(share) => step_part::serve(channel, step_part::start(&share, step, true)).await,
             Err(refusal) => {
                 let _peer_left = channel.send(&StepUp::Failed { reason: refusal.to_string() }).await;
                 channel.finish();

@@ -7,7 +7,7 @@ use rms_wire::peer::StepPart;
 use rms_wire::{Channel, StepDown, StepUp};
 use tokio::sync::mpsc;
 
-use crate::exec::MAX_PIECES;
+use crate::exec::{MAX_PIECES, NOT_HERE};
 use crate::frame;
 use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 use crate::pmi::place::MAX_PER_NODE;
@@ -22,15 +22,21 @@ pub struct Part {
     pub from: mpsc::Receiver<StepUp>,
 }
 
-/// Starts the part under the supervisor of this node.
-pub fn start(share: &Share, step: StepPart) -> Part {
+/// Starts the part under the supervisor of this node, for a process of the job here or on another node.
+pub fn start(share: &Share, step: StepPart, is_of_other_node: bool) -> Part {
     let (to, downs) = mpsc::channel(MAX_PIECES);
     let (ups, from) = mpsc::channel(MAX_PIECES);
-    tokio::spawn(run_part(share.clone(), step, downs, ups));
+    tokio::spawn(run_part(share.clone(), step, is_of_other_node, downs, ups));
     Part { to, from }
 }
 
-async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDown>, ups: mpsc::Sender<StepUp>) {
+async fn run_part(
+    share: Share,
+    step: StepPart,
+    is_of_other_node: bool,
+    mut downs: mpsc::Receiver<StepDown>,
+    ups: mpsc::Sender<StepUp>,
+) {
     // The first node of a job may be faster than this one, so its request may arrive before the order to start.
     let supervisor = tokio::select! {
         supervisor = share.wait_for_supervisor() => supervisor,
@@ -42,13 +48,13 @@ async fn run_part(share: Share, step: StepPart, mut downs: mpsc::Receiver<StepDo
         return;
     }
     let Some(supervisor) = supervisor else {
-        let _nobody_waits = ups.send(StepUp::Failed { reason: "the job is not running here".to_owned() }).await;
+        let _nobody_waits = ups.send(StepUp::Failed { reason: NOT_HERE.to_owned() }).await;
         return;
     };
     let (stream, mut events) = share.listen_to_step();
     let readers = (0..step.n_readers.min(step.n_local)).map(|local| step.first_task.saturating_add(local));
     let input = Input { credit: Mutex::new(Credit::new(readers)), stream };
-    let order = ToSupervisor::Step(Box::new(StepOrder { stream, part: step }));
+    let order = ToSupervisor::Step(Box::new(StepOrder { stream, part: step, is_of_other_node }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     // Both directions at once, so that tasks whose output is not read can be ended.
     let is_over = tokio::select! {

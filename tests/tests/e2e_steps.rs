@@ -278,6 +278,35 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.05; done
     }
 
     #[test]
+    fn what_another_node_runs_here_outlives_the_tasks_of_this_node() {
+        let deployment = two_nodes();
+        let rms = deployment.rms_program().display();
+        let rsh = test_kit::binaries().dir.join("rms-rsh");
+        for (name, runs_there) in
+            [("step", format!("{rms} run -w a2 -n 1")), ("command", format!("{} a2", rsh.display()))]
+        {
+            let there = format!("#!/bin/sh\necho $$ > {name}.pid; sleep 0.6; echo whole >> {name}\n");
+            let there = deployment.script(&format!("{name}-there.sh"), &there);
+            let task = format!(
+                "#!/bin/sh\n\
+                 if [ $RMS_TASK_ID = 0 ]; then\n\
+                 {runs_there} {there} 2>> {name}; echo code $? >> {name}\n\
+                 {runs_there} true 2>> {name}; echo code $? >> {name}\n\
+                 else until [ -s {name}.pid ]; do sleep 0.02; done; fi\n"
+            );
+            let task = deployment.script(&format!("{name}.sh"), &task);
+            deployment.rms(&["run", "-N", "2", "-n", "2", &task]).ok();
+            let told = fs::read_to_string(deployment.path().join(name)).expect("it was written");
+            assert!(told.starts_with("whole\ncode 0\n"), "{name}: {told}");
+            // Nothing more can be run there.
+            assert!(
+                told.contains("node a2: the job runs nothing there: its tasks on that node have ended"),
+                "{name}: {told}"
+            );
+        }
+    }
+
+    #[test]
     fn an_agent_that_is_killed_ends_its_steps_and_harms_no_job() {
         for lost in ["a1", "a2"] {
             let mut deployment = two_nodes();

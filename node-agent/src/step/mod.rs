@@ -134,7 +134,7 @@ async fn run(share: &Share, peers: &Peers, request: StepRequest, mut caller: Cal
         let is_here = order.place() == Some(&place);
         opening.spawn(async move {
             let part = match is_here {
-                true => Ok(step_part::start(&share, step)),
+                true => Ok(step_part::start(&share, step, false)),
                 false => open_there(&peers, &place, &step).await,
             };
             (idx, part)

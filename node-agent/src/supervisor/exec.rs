@@ -26,6 +26,8 @@ pub struct Exec {
     pub pid: Pid,
     pub exec_status: ExecStatus,
     pub end: Option<End>,
+    /// It was ordered from another node, where its caller runs.
+    pub is_of_other_node: bool,
     pub input: InputPipe,
     /// The most unconfirmed bytes of each output.
     window: u64,
@@ -101,7 +103,8 @@ impl Exec {
         }
         let (pid, exec_status) = start(&Input::Open(Rc::new(stdin)), &stdout, &stderr)?;
         let outputs = [output, errors].map(|pipe| Some(Output { pipe: unblocked(pipe), n_unconfirmed: 0 }));
-        Ok(Exec { stream, pid, exec_status, end: None, input: InputPipe::new(input), window, outputs })
+        let (end, is_of_other_node) = (None, false);
+        Ok(Exec { stream, pid, exec_status, end, is_of_other_node, input: InputPipe::new(input), window, outputs })
     }
 
     /// Returns the pipes that may be read now: position and descriptor.

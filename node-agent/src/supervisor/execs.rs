@@ -5,11 +5,12 @@ use super::environment;
 use super::exec::Exec;
 use super::job::Phase;
 use super::step;
-use crate::order::{FromSupervisor, TASK_INPUT};
+use crate::order::{ExecOrder, FromSupervisor, TASK_INPUT};
 use crate::sys::End;
 
 impl Supervisor {
-    pub(super) fn exec(&mut self, stream: u64, command: String) {
+    pub(super) fn exec(&mut self, order: ExecOrder) {
+        let ExecOrder { stream, command, is_of_other_node } = order;
         let Some(job) = &mut self.job else { return };
         let exec = match (&job.account, &job.phase) {
             (Some(account), Phase::Running) => {
@@ -22,7 +23,8 @@ impl Supervisor {
             }
         };
         match exec {
-            Ok(exec) => {
+            Ok(mut exec) => {
+                exec.is_of_other_node = is_of_other_node;
                 job.execs.push(exec);
                 self.send(&FromSupervisor::ExecStarted { stream });
             }

@@ -436,7 +436,7 @@ impl Job {
         resize::reaped(self, reaped.pid, reaped.end);
     }
 
-    /// Ends the job with its last task, whatever else still runs. Nodes without tasks wait for the order.
+    /// Ends the job with its last task, whatever else of this node still runs. Nodes without tasks wait for the order.
     pub fn settle(&mut self, tree_is_gone: bool, cgroup: &Cgroup) {
         if let Some(reason) = self.exec_error.take() {
             self.end(NodeExit::not_started(&reason), Span::ZERO, cgroup);
@@ -459,6 +459,10 @@ impl Job {
         }
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
+            // Tasks on other nodes go on, and so does what they run here. A failure ends them anyway.
+            if exit == (NodeExit::Exited { code: 0 }) && self.is_used_by_other_nodes() {
+                return;
+            }
             if tree_is_gone {
                 let kill_at = Instant::now();
                 self.phase = Phase::Ending(Ending {
@@ -473,6 +477,11 @@ impl Job {
                 self.end(exit, Span::ZERO, cgroup);
             }
         }
+    }
+
+    fn is_used_by_other_nodes(&self) -> bool {
+        let has_exec = self.execs.iter().any(|exec| exec.is_of_other_node && exec.end.is_none());
+        has_exec || self.steps.iter().any(|step| step.is_of_other_node)
     }
 
     /// Returns the highest exit code, unless a signal killed a task: a signal is more specific.

@@ -362,7 +362,7 @@ impl Supervisor {
                     job.signal(signal);
                 }
             }
-            ToSupervisor::Exec(order) => self.exec(order.stream, order.command),
+            ToSupervisor::Exec(order) => self.exec(*order),
             ToSupervisor::Violated { reason } => {
                 self.job.iter().for_each(|job| job_errors::write_error(job, &reason));
                 let grace = self.job.as_ref().map_or(Span::ZERO, |job| job.order.launch.grace);

@@ -34,6 +34,8 @@ use crate::topology::cpulist::CpuSet;
 pub struct Step {
     /// The first of its streams.
     stream: u64,
+    /// It was ordered from another node, where its caller runs.
+    pub is_of_other_node: bool,
     order: StepPart,
     /// The variables that its tasks have in common.
     variables: Variables,
@@ -85,7 +87,7 @@ impl Step {
     /// # Errors
     /// The error of the first task that did not start.
     pub fn start(parent: &Parent<'_>, order: StepOrder, single: &SingleThreaded) -> Result<Step, StartError> {
-        let StepOrder { stream, part: order } = order;
+        let StepOrder { stream, part: order, is_of_other_node } = order;
         let birth = first_birth(
             &order.kvsname,
             order.n_tasks,
@@ -108,6 +110,7 @@ impl Step {
             problem: None,
             is_silent: false,
             stream,
+            is_of_other_node,
             order,
         };
         match step.start_own(&Parent { order: &step.as_job(parent), ..*parent }, single) {
