@@ -94,6 +94,8 @@ const SPAWNER_PAUSE: Span = Span::from_secs(1);
 const SERVER_TIMEOUT: Span = Span::from_secs(10);
 /// How long the streams of an ended job are kept for a client that has lost its connection to them.
 const LINGER: Span = Span::from_secs(600);
+/// How long they are kept on a disk that is full.
+const LEAST_LINGER: Span = Span::from_secs(30);
 
 impl NodeLoop {
     /// Creates the loop of a node with this spool and `n_warm` idle supervisors. The names of seats begin with
@@ -151,7 +153,12 @@ impl NodeLoop {
         for seq in take_due(&mut self.question_timeouts, now) {
             self.answer_growth(seq, Growth::Refused { reason: "the server is out of reach".to_owned() });
         }
-        for execution in take_due(&mut self.lingering, now) {
+        self.drop_streams(now);
+    }
+
+    /// Removes the kept streams of jobs for which nobody has to wait until this time.
+    fn drop_streams(&mut self, until: Time) {
+        for execution in take_due(&mut self.lingering, until) {
             self.drop_job(execution);
             self.remove_entry(execution);
         }
@@ -555,6 +562,10 @@ impl NodeLoop {
         self.health.update(&look);
         self.health.on_time(now);
         self.report_health();
+        if self.health.is_full() {
+            // Running jobs come before what is only kept; followers have had the time to read it.
+            self.drop_streams(now + LINGER - LEAST_LINGER);
+        }
         if look.disk.is_some_and(|disk| disk.is_out_of_room) {
             let running: Vec<ExecutionId> =
                 self.jobs.iter().filter(|(_, local)| !local.has_ended).map(|(id, _)| *id).collect();

@@ -52,6 +52,11 @@ impl NodeHealth {
         self.fault = Some(Fault { reason: reason.to_owned(), at: now });
     }
 
+    /// Returns whether the disk of the spool was full when it was last checked.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// Records a successful start.
     pub fn start_succeeded(&mut self) {
         self.n_faults = 0;

@@ -537,6 +537,30 @@ fn a_full_disk_is_told_before_the_job_that_met_it() {
 }
 
 #[test]
+fn a_full_disk_keeps_no_streams_for_clients_that_have_had_time_to_read_them() {
+    let mut scene = Scene::new();
+    let full = || {
+        let disk = Disk { size: 1 << 40, free: 0, has_files: true, is_out_of_room: true, is_read_only: false };
+        Inbound::Looked(Look { disk: Some(disk), ..Look::default() })
+    };
+    let ended = |scene: &mut Scene, id: u64| {
+        let job = followed(job(id));
+        scene.starts(&job);
+        scene.runs(&job);
+        scene.says(&job, done());
+        scene.desire(&[]);
+        assert!(scene.has(&Outbound::MarkForgotten { job: JobId(id), run: Run(1) }));
+    };
+    ended(&mut scene, 1);
+    scene.after(LEAST_LINGER);
+    ended(&mut scene, 2);
+    let is_removed = |scene: &Scene, id| scene.has(&Outbound::RemoveEntry { job: JobId(id), run: Run(1) });
+    assert!(!is_removed(&scene, 1), "there is room");
+    scene.take(full());
+    assert!(is_removed(&scene, 1) && !is_removed(&scene, 2));
+}
+
+#[test]
 fn a_supervisor_that_cannot_be_made_is_the_nodes_fault() {
     let mut scene = Scene::new();
     scene.generation = 3;
