@@ -67,7 +67,21 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
     // Installed before the step exists, so that no signal is missed.
     let mut interrupts = Interrupts::listen()?;
     let caller = Caller::read()?;
-    let file = wanted.input_file.as_deref().map(|path| open(&caller.cwd.join(path))).transpose()?;
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let files = StepFiles {
+        error: wanted.error.unwrap_or_else(|| wanted.output.clone()),
+        output: wanted.output,
+        append: wanted.append,
+        cwd: caller.cwd.clone(),
+        job: variable("RMS_JOB_ID").parse().unwrap_or_default(),
+        job_name: variable("RMS_JOB_NAME"),
+        user: variable("USER"),
+        step: 0,
+        nodes: Vec::new(),
+        n_tasks: Vec::new(),
+        open: BTreeMap::new(),
+    };
+    let file = wanted.input_file.as_deref().map(|pattern| open(&files.input(pattern)?)).transpose()?;
     let environment = match &wanted.export {
         // The whole environment of the caller, as for a child of a shell: variables that the job has set are kept.
         None => caller.environment,
@@ -96,20 +110,6 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
         exclusive: wanted.exclusive,
         kill_on_bad_exit: wanted.kill_on_bad_exit,
         input: wanted.input,
-    };
-    let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let files = StepFiles {
-        error: wanted.error.unwrap_or_else(|| wanted.output.clone()),
-        output: wanted.output,
-        append: wanted.append,
-        cwd: caller.cwd,
-        job: variable("RMS_JOB_ID").parse().unwrap_or_default(),
-        job_name: variable("RMS_JOB_NAME"),
-        user: variable("USER"),
-        step: 0,
-        nodes: Vec::new(),
-        n_tasks: Vec::new(),
-        open: BTreeMap::new(),
     };
     let call = Call::Step { step: Box::new(request) };
     let (from, to) = call_agent(socket, &call, &mut interrupts).await?;

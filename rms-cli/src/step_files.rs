@@ -84,6 +84,21 @@ impl StepFiles {
         }
     }
 
+    /// Returns the file that all tasks read, before the step has started.
+    ///
+    /// # Errors
+    /// The name contains a percent sign without a meaning, or would be another one for each task or step.
+    pub fn input(&self, pattern: &str) -> Result<PathBuf, Failure> {
+        pattern::check(pattern).map_err(|error| Failure::usage(error.to_string()))?;
+        match pattern::is_by_step(pattern) {
+            true => Err(Failure::usage(format!(
+                "the tasks of a step read one file, and '{pattern}' names several: let each task open its own, as in \
+                 sh -c './program < in_$RMS_TASK_ID'"
+            ))),
+            false => Ok(self.path(pattern, 0)),
+        }
+    }
+
     fn path(&self, pattern: &str, task: u32) -> PathBuf {
         let mut first = 0;
         let node_idx = self.n_tasks.iter().position(|n_tasks| {
@@ -150,6 +165,17 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
         assert_eq!(read("flow-7.2-a1-0-0.out"), "zero\ne\n");
         assert_eq!(read("flow-7.2-a4-1-2.out"), "two\n");
+    }
+
+    #[test]
+    fn the_input_is_one_file_whose_name_is_known_before_the_step_starts() {
+        let files = files(std::path::Path::new("/w"), "all");
+        assert_eq!(files.input("in-%j-%x").expect("a name"), PathBuf::from("/w/in-7-flow"));
+        for several in ["in_%t", "in.%N", "%J.in"] {
+            let refused = files.input(several).expect_err("one for each");
+            assert!(refused.message.contains("let each task open its own"), "{}", refused.message);
+        }
+        assert!(files.input("%q").is_err());
     }
 
     #[test]

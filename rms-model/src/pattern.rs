@@ -91,6 +91,11 @@ pub fn is_by_node(pattern: &str) -> bool {
     has_any(pattern, "tnNh")
 }
 
+/// Returns whether the name is not known before a step has started.
+pub fn is_by_step(pattern: &str) -> bool {
+    has_any(pattern, "tnNhsJ")
+}
+
 fn has_any(pattern: &str, letters: &str) -> bool {
     parts(pattern).iter().any(|part| matches!(part, Part::Letter { letter, .. } if letters.contains(*letter)))
 }
