@@ -307,6 +307,31 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.05; done
     }
 
     #[test]
+    fn a_node_does_not_stay_for_a_command_whose_caller_is_gone() {
+        let mut deployment = two_nodes();
+        let rsh = test_kit::binaries().dir.join("rms-rsh");
+        let there = deployment
+            .script("there.sh", "#!/bin/sh\ntrap '' TERM\necho $$ > there.pid\nsleep 300 & wait\nsleep 300\n");
+        let task = format!(
+            "#!/bin/sh\n\
+             [ $RMS_TASK_ID = 1 ] || exec {} a2 {there}\n\
+             until [ -s there.pid ]; do sleep 0.02; done\n\
+             echo $$ > task.pid\n",
+            rsh.display()
+        );
+        let task = deployment.script("task.sh", &task);
+        let mut run = deployment.command(&["run", "-q", "-N", "2", "-n", "2", &task]).spawn().expect("it starts");
+        let there = pid(&deployment, "there.pid");
+        gone("the task there", pid(&deployment, "task.pid"));
+        deployment.kill_agent("a2");
+        deployment.restart_agent("a2");
+        // The caller fails as its agent has lost the other, and the command is not waited for.
+        let code = run.wait().expect("it ends").code();
+        assert_eq!(code, Some(255));
+        gone("the command", there);
+    }
+
+    #[test]
     fn an_agent_that_is_killed_ends_its_steps_and_harms_no_job() {
         for lost in ["a1", "a2"] {
             let mut deployment = two_nodes();

@@ -26,7 +26,7 @@ pub struct Exec {
     pub pid: Pid,
     pub exec_status: ExecStatus,
     pub end: Option<End>,
-    /// It was ordered from another node, where its caller runs.
+    /// It was ordered from another node, where its caller runs and waits.
     pub is_of_other_node: bool,
     pub input: InputPipe,
     /// The most unconfirmed bytes of each output.
@@ -168,10 +168,11 @@ impl Exec {
         }
     }
 
-    /// Closes the pipes, because no client reads any more; the process gets an error when it writes. Releases the
-    /// stream number, which another agent may reuse.
+    /// Closes the pipes, because no client reads any more; the process gets an error when it writes, and the job does
+    /// not wait for it. Releases the stream number, which another agent may reuse.
     pub fn abandon(&mut self) {
         self.stream = ABANDONED;
+        self.is_of_other_node = false;
         self.outputs = [None, None];
         self.input = InputPipe::default();
     }
