@@ -29,8 +29,12 @@ pub struct Command {
     pub from: mpsc::Receiver<FromCommand>,
 }
 
-/// Why nothing can be run under a share without a supervisor.
-pub const NOT_HERE: &str = "the job runs nothing there: its tasks on that node have ended";
+/// Returns why nothing can be run under a share without a supervisor.
+pub fn not_running(share: &Share) -> String {
+    let order = share.order();
+    let node = order.place().map_or("this node", |place| &place.name);
+    format!("the job runs nothing on {node} any more: its tasks there have ended")
+}
 
 /// The most pieces queued in each direction.
 pub const MAX_PIECES: usize = 8;
@@ -57,7 +61,7 @@ async fn carry(
         () = output.closed() => return,
     };
     let Some(supervisor) = supervisor else {
-        let _nobody_waits = output.send(FromCommand::Failed { reason: NOT_HERE.to_owned() }).await;
+        let _nobody_waits = output.send(FromCommand::Failed { reason: not_running(&share) }).await;
         return;
     };
     let mut events = share.listen(stream);

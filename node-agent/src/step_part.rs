@@ -7,7 +7,7 @@ use rms_wire::peer::StepPart;
 use rms_wire::{Channel, StepDown, StepUp};
 use tokio::sync::mpsc;
 
-use crate::exec::{MAX_PIECES, NOT_HERE};
+use crate::exec::{MAX_PIECES, not_running};
 use crate::frame;
 use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 use crate::pmi::place::MAX_PER_NODE;
@@ -48,7 +48,7 @@ async fn run_part(
         return;
     }
     let Some(supervisor) = supervisor else {
-        let _nobody_waits = ups.send(StepUp::Failed { reason: NOT_HERE.to_owned() }).await;
+        let _nobody_waits = ups.send(StepUp::Failed { reason: not_running(&share) }).await;
         return;
     };
     let (stream, mut events) = share.listen_to_step();

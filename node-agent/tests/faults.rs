@@ -221,6 +221,18 @@ async fn a_job_given_to_a_supervisor_that_dies_before_it_begins_is_given_to_anot
 }
 
 #[tokio::test]
+async fn a_job_that_stops_its_supervisor_does_not_outlive_its_wall_time() {
+    let mut world = World::new(CgroupMode::None).await;
+    let mut launch = script(&world, "echo $$ > pid; kill -STOP $PPID; exec sleep 300");
+    (launch.wall, launch.grace) = (Span::from_secs(1), Span::from_secs(1));
+    world.submit(1, launch).await;
+    let pid = world.line_in("pid").await.parse().expect("a pid");
+    assert_eq!(world.ended(1).await.0, NodeExit::WallTime);
+    gone(pid).await;
+    world.close().await;
+}
+
+#[tokio::test]
 async fn nothing_runs_twice_when_the_agent_dies_with_the_order() {
     let (mut dice, _replay) = any_seed("nothing_runs_twice");
     for _ in 0..10 {

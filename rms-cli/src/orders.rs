@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::time::{Duration, Instant};
 
 use launcher_sdk::{CallError, Client, JobsDone, Select};
 use rms_model::JobId;
@@ -24,11 +25,16 @@ pub struct Orders {
     job: JobId,
     waiting: VecDeque<JobOrder>,
     going: Option<Underway<Result<(), Failure>>>,
+    /// Since when the order that is under way has been.
+    since: Instant,
 }
+
+/// A server that answers does so sooner.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Orders {
     pub fn new(client: Client, job: JobId) -> Orders {
-        Orders { client, job, waiting: VecDeque::new(), going: None }
+        Orders { client, job, waiting: VecDeque::new(), going: None, since: Instant::now() }
     }
 
     /// Queues an order after those that are not done yet.
@@ -40,6 +46,11 @@ impl Orders {
         self.waiting.is_empty() && self.going.is_none()
     }
 
+    /// Returns whether the server has not answered an order in time.
+    pub fn are_unanswered(&self) -> bool {
+        self.going.is_some() && self.since.elapsed() > ANSWER_PATIENCE
+    }
+
     /// Waits until the next order is done; cancel-safe: no order is lost.
     ///
     /// # Errors
@@ -48,6 +59,7 @@ impl Orders {
         if self.going.is_none() {
             let Some(order) = self.waiting.pop_front() else { return Ok(()) };
             let (client, job) = (self.client.clone(), self.job);
+            self.since = Instant::now();
             self.going = Some(Box::pin(async move { Ok(send(&client, job, order).await.map(drop)?) }));
         }
         let done = match &mut self.going {

@@ -1,7 +1,7 @@
 //! Faults under real processes: whatever is killed, no job is lost and none runs twice.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +54,29 @@ fn long_a_killed_server_loses_no_job_and_starts_none_twice() {
     for name in ["long", "short", "w0", "w1", "w2"] {
         assert_eq!(runs(&deployment, name).matches("start").count(), 1, "{name} ran once");
     }
+}
+
+#[test]
+fn long_a_run_can_be_left_while_the_server_does_not_answer() {
+    let mut deployment = Deployment::of_nodes(1);
+    let mut run = deployment.command(&["run", "sleep", "300"]);
+    let mut run = run.stderr(Stdio::piped()).spawn().expect("it starts");
+    deployment.wait_for_state(1, "started");
+    deployment.kill_server();
+    let pid = Pid::from_raw(run.id() as i32);
+    let term = || kill(pid, Signal::SIGTERM).expect("it runs");
+    // The first is for the job, and nobody hears it.
+    term();
+    std::thread::sleep(Duration::from_millis(1500));
+    term();
+    let code = wait_until("the run to end", SOON, || run.try_wait().expect("our child")).code();
+    let mut told = String::new();
+    run.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
+    assert_eq!(code, Some(143), "{told}");
+    assert!(told.contains("the server does not answer, so job 1 may go on"), "{told}");
+    deployment.start_server();
+    deployment.rms(&["cancel", "1"]).ok();
+    assert_eq!(deployment.wait_for_end(1)["outcome"]["word"], "cancelled");
 }
 
 #[test]

@@ -153,6 +153,24 @@ fn a_cluster_that_cannot_be_brought_up_leaves_nothing() {
     assert!(pids.is_empty(), "{pids:?}");
 }
 
+/// `rms down` removes what is there under these names.
+#[test]
+fn no_cluster_is_made_where_files_have_the_names_of_its_own() {
+    for (name, file) in [("logs", "logs/mine"), ("agents", "agents/notes"), ("client.toml", "client.toml")] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join(file);
+        fs::create_dir_all(file.parent().expect("below the directory")).expect("made");
+        fs::write(&file, "mine").expect("written");
+        let mut command = Command::new(&test_kit::binaries().rms);
+        command.arg("up").arg("--dir").arg(dir.path()).args(["--nodes", "1"]).env("HOME", dir.path());
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{name}: {said}");
+        assert!(said.contains(&format!("{name} is there, but no cluster of 'rms up'")), "{said}");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "mine");
+    }
+}
+
 #[test]
 fn variables_that_are_no_text_reach_the_job() {
     use std::os::unix::ffi::OsStringExt;

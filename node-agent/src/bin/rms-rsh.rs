@@ -53,7 +53,7 @@ fn run(request: &Request) -> Result<i32, String> {
     let to_agent = stream.try_clone().map_err(unreachable)?;
     // The thread ends with the process, even in the middle of a read.
     std::thread::spawn(move || send_input(to_agent));
-    let received = receive(stream, &request.node);
+    let received = receive(stream);
     received.map_err(|error| format!("lost the node agent: {}", asked.err().unwrap_or(error)))
 }
 
@@ -71,7 +71,7 @@ fn send_input(mut to_agent: UnixStream) {
     }
 }
 
-fn receive(mut stream: UnixStream, node: &str) -> io::Result<i32> {
+fn receive(mut stream: UnixStream) -> io::Result<i32> {
     let mut decoder = Decoder::default();
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -82,7 +82,7 @@ fn receive(mut stream: UnixStream, node: &str) -> io::Result<i32> {
                 Frame::Bytes { .. } => {}
                 Frame::Message(CommandEnd::Ended { code }) => return Ok(code),
                 Frame::Message(CommandEnd::Failed { reason }) => {
-                    eprintln!("rms-rsh: node {node}: {reason}");
+                    eprintln!("rms-rsh: {reason}");
                     return Ok(EXIT_FAILED);
                 }
                 // Answers about steps and credentials, which were not requested.

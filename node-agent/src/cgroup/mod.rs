@@ -201,16 +201,17 @@ impl Cgroup {
         self.kind != Kind::V2
     }
 
-    /// Returns whether a job with this peak in bytes may have left shared memory behind. In v1 that is charged here as
-    /// long as it exists, and would reduce what the next job may use. The lengthy statistics are read only after a job
-    /// that can have left that much.
+    /// Returns whether a job with this peak in bytes may have left shared memory or pages of files behind. In v1 they are
+    /// charged here as long as they exist: they would reduce what the next job may use, and nobody could say what its
+    /// peak is. The lengthy statistics are read only after a job that can have left that much.
     pub fn has_left_over(&self, peak: u64) -> bool {
         if self.kind != Kind::V1 || peak < 2 * MOST_LEFT_OVER {
             return false;
         }
         let stat = self.memory.as_ref().and_then(|dir| fs::read_to_string(dir.join("memory.stat")).ok());
-        let shared = stat.as_ref().and_then(|stat| stat.lines().find_map(|line| line.strip_prefix("shmem ")));
-        shared.and_then(|bytes| bytes.trim().parse::<u64>().ok()).is_some_and(|bytes| bytes >= MOST_LEFT_OVER)
+        // Of files and of shared memory alike.
+        let cache = stat.as_ref().and_then(|stat| stat.lines().find_map(|line| line.strip_prefix("cache ")));
+        cache.and_then(|bytes| bytes.trim().parse::<u64>().ok()).is_some_and(|bytes| bytes >= MOST_LEFT_OVER)
     }
 
     /// Opens the counters.
@@ -267,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_that_a_job_leaves_in_a_cgroup_of_v1_is_noticed() {
+    fn memory_that_a_job_leaves_in_a_cgroup_of_v1_is_noticed() {
         let dir = tempfile::tempdir().expect("a directory");
-        let has_left_over = |kind: Kind, peak: u64, shared: u64| {
-            fs::write(dir.path().join("memory.stat"), format!("cache 1\nshmem {}\n", shared << 20)).expect("ours");
+        let has_left_over = |kind: Kind, peak: u64, cache: u64| {
+            fs::write(dir.path().join("memory.stat"), format!("cache {}\nshmem 0\n", cache << 20)).expect("ours");
             memory_of(kind, dir.path()).has_left_over(peak << 20)
         };
         assert!(has_left_over(Kind::V1, 900, 4) && has_left_over(Kind::V1, 9, 8));

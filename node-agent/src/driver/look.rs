@@ -1,5 +1,6 @@
 //! Polls what no event reports: the disk, what jobs have left on it, and processes that cannot be killed.
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::Pid;
 use rms_core::node_loop::{Disk, Look};
@@ -21,6 +22,11 @@ pub fn look(setup: &Setup, shares: &Shares, mut unkillable: Vec<i32>) -> Look {
         let n_bytes = spool::bytes_in(share.entry_dir()).saturating_add(spool::bytes_in(&keys));
         if n_bytes > most {
             violations.push(((share.job(), share.run()), quota_message(n_bytes, most)));
+        }
+        if let Some(supervisor) = share.supervisor().map(Pid::from_raw).filter(|pid| tree::is_stopped_supervisor(*pid))
+        {
+            tracing::warn!(job = %share.job(), pid = supervisor.as_raw(), "somebody has stopped a supervisor: it continues");
+            let _gone_already = kill(supervisor, Signal::SIGCONT);
         }
     }
     Look { disk: disk(setup), unkillable, violations, problem: problem(setup, shares) }

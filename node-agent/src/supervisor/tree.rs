@@ -87,6 +87,12 @@ pub fn is_dead(pid: Pid) -> bool {
     is_over && fields.nth(N_THREADS - 1).and_then(|count| count.parse().ok()).is_none_or(|count: u32| count <= 1)
 }
 
+/// Returns whether the process is a supervisor that was stopped by a signal, as a job of the same user can do.
+pub fn is_stopped_supervisor(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.split_once(' ').is_some_and(|(_, rest)| rest.starts_with("(rms-supervisor) T"))
+}
+
 /// The position of the number of threads after that of the state.
 const N_THREADS: usize = 17;
 

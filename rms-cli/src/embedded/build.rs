@@ -102,11 +102,12 @@ fn new_ledger(changes: &Changes, dir: &UpDir) -> Result<Ledger, Failure> {
         None => Layout::of_nodes(DEFAULT_NODES).map_err(Failure::usage)?,
     };
     let listen = changes.listen.unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    // The files here were not created by `rms up`.
-    if place::is_there(&dir.server())? {
-        let failure =
-            Failure::new("not_ours", format!("{} is there, but no cluster of 'rms up'", dir.server().display()));
-        return Err(failure.hint("name another directory with --dir"));
+    // `rms down` would remove files here that `rms up` has not created.
+    for path in [dir.server(), dir.agents(), dir.logs(), dir.root.join(launcher_sdk::CONFIG_FILE)] {
+        if place::is_there(&path)? {
+            let failure = Failure::new("not_ours", format!("{} is there, but no cluster of 'rms up'", path.display()));
+            return Err(failure.hint("name another directory with --dir"));
+        }
     }
     let address = |idx| if is_plain_loopback(listen) { node_address(idx) } else { listen };
     let nodes = layout.nodes().enumerate();

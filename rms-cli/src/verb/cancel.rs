@@ -13,6 +13,7 @@ Examples:
   rms cancel 7                   TERM, and KILL after the grace time
   rms cancel 3,5-9               several
   rms cancel last                the newest of your jobs
+  rms cancel all                 all of your jobs (admins: of all users)
   rms cancel user:ada            all of one user's (admins)
   rms cancel 7 --signal USR1     only signal its tasks; the job goes on")]
 pub struct Args {

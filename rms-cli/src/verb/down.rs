@@ -59,7 +59,11 @@ impl Show for DownAnswer {
             let were = if stopped.n_killed == 1 { "was" } else { "were" };
             text += &format!("killed {} that {were} left\n", count(stopped.n_killed, "process"));
         }
-        let what = if stopped.is_removed { "removed" } else { "kept" };
+        let what = match stopped.is_removed {
+            true if self.root.exists() => "removed all but other files from",
+            true => "removed",
+            false => "kept",
+        };
         text + &format!("{what} {}\n", self.root.display())
     }
 

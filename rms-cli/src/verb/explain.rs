@@ -25,7 +25,7 @@ use rms_api::terms::Allowed;
 Examples:
   rms explain 7                  why does job 7 not run?
   rms explain last
-  rms explain all                every job of yours
+  rms explain all                every job of yours (admins: of all users)
 To see what blocks it over time: rms view --job 7")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME

@@ -10,7 +10,8 @@ use crate::select;
 #[command(after_help = "\
 Examples:
   rms hold 7                     keep job 7 from starting
-  rms hold all                   all of your waiting jobs")]
+  rms hold all                   all of your waiting jobs (admins: of all
+                                 users; user:ada names those of one)")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]

@@ -13,7 +13,7 @@ Examples:
   rms priority 7 -10             let others go before job 7
   rms priority 7 0               the initial value of every job
   rms priority 3,5-9 5           before all with less; for administrators
-  rms priority all -1            all of your jobs")]
+  rms priority all -1            all of your jobs (admins: of all users)")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]

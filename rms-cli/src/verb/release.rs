@@ -10,7 +10,7 @@ use crate::select;
 #[command(after_help = "\
 Examples:
   rms release 7                  let job 7 start when it fits
-  rms release all                all of your held jobs")]
+  rms release all                all of your held jobs (admins: of all users)")]
 pub struct Args {
     /// Which jobs: 7, 3,5-9, last, all, user:NAME
     #[arg(required = true, value_name = "JOBS", allow_negative_numbers = true)]

@@ -301,10 +301,13 @@ impl Running {
         Ok(if self.is_short() { self.short(exit) } else { exit })
     }
 
-    /// Returns the exit code if the user leaves, which is possible once the end of the job is certain: then only the
-    /// wait for it and for its output ends.
+    /// Returns the exit code if the user leaves, which is possible once the end of the job is certain, or if the server
+    /// does not answer: then only the wait for it and for its output ends.
     fn leaves(&self, interrupt: &Interrupt) -> Option<Exit> {
-        self.last.as_ref().filter(|change| change.outcome.is_some())?;
+        let is_certain = self.last.as_ref().is_some_and(|change| change.outcome.is_some());
+        if !is_certain && !self.orders.are_unanswered() {
+            return None;
+        }
         match interrupt {
             // A job that is being ended may still be killed.
             Interrupt::CtrlC => (self.is_over() || self.is_killed).then_some(BY_INTERRUPT),
@@ -324,6 +327,11 @@ impl Running {
         let job = self.job;
         output::warn(&match self.is_over() {
             true => format!("rms: job {job} has ended, but not all of its output has come; 'rms logs {job}' shows it"),
+            false if self.orders.are_unanswered() => {
+                format!(
+                    "rms: the server does not answer, so job {job} may go on; 'rms show {job}' says so once it does"
+                )
+            }
             false => format!("rms: job {job} is still being ended; 'rms show {job}' says where"),
         });
         Ok(exit)

@@ -24,6 +24,7 @@ use crate::table::Table;
 Examples:
   rms wait 7                     until job 7 has ended
   rms wait all                   until all of your jobs have ended
+                                 (admins: those of all users)
   rms wait 7 --timeout 10m || echo \"code $?\"
   job=$(rms submit -q job.sh) && rms wait $job
 
