@@ -617,10 +617,12 @@ impl Client {
     /// Closes the connection, so that the server need not wait for a time-out; later calls of clones fail. Returns as
     /// soon as the message is sent, without waiting for an answer.
     pub async fn close(&self) {
-        if let Some(link) = self.0.link.lock().await.take() {
+        // Who holds a lock dials, for as long as no server answers: there is no link, and its endpoint is closed below.
+        if let Some(link) = self.0.link.try_lock().ok().and_then(|mut link| link.take()) {
             link.close("done");
         }
-        let launcher_link = self.0.launcher_link.lock().await.as_ref().map(|(endpoint, _)| endpoint.clone());
+        let launcher_link = self.0.launcher_link.try_lock().ok();
+        let launcher_link = launcher_link.and_then(|link| link.as_ref().map(|(endpoint, _)| endpoint.clone()));
         let endpoints: Vec<Endpoint> = self.0.endpoint.get().cloned().into_iter().chain(launcher_link).collect();
         endpoints.iter().for_each(|endpoint| endpoint.close("done"));
         // Lets the tasks that send the message run. If one does not get to it, the server's time-out applies. The local
