@@ -353,6 +353,24 @@ fn what_a_job_leaves_in_shared_memory_is_not_taken_from_the_next_one() {
     }
 }
 
+/// In v1, pages of files that one job has written are charged to its cgroup until the kernel needs them.
+#[test]
+fn the_peak_of_a_job_is_its_own_after_one_that_has_written_a_large_file() {
+    if !has_v1("memory") {
+        return;
+    }
+    let deployment = deployment(&["--topology", "core:1"]);
+    let eats = eater(&deployment);
+    for _ in 0..3 {
+        let writes = deployment.submit(&["-t", "10m", "--wrap", "head -c 150M /dev/zero > big"]);
+        assert_eq!(deployment.wait_for_end(writes)["outcome"]["word"], "completed");
+        let next = deployment.submit(&["-t", "10m", "--mem", "100M", "--wrap", &format!("{eats} eat 60")]);
+        let record = deployment.wait_for_end(next);
+        let peak = record["usage"]["peak_memory_kib"].as_u64().or(record["peak_memory_kib"].as_u64());
+        assert!(peak.is_some_and(|kib| (58 << 10..80 << 10).contains(&kib)), "{record}");
+    }
+}
+
 fn configure(deployment: &mut Deployment, base: &str, lines: &str) {
     deployment.kill_agent("a1");
     fs::write(deployment.agent_dir("a1").join("agent.toml"), format!("{base}\n{lines}\n")).expect("written");
