@@ -80,6 +80,27 @@ fn long_a_run_can_be_left_while_the_server_does_not_answer() {
 }
 
 #[test]
+fn long_a_list_that_is_watched_outlives_the_server() {
+    let mut deployment = Deployment::of_nodes(1);
+    let path = deployment.path().join("lists");
+    let n_lists = || fs::read_to_string(&path).unwrap_or_default().lines().count();
+    let file = |name: &str| fs::File::create(deployment.path().join(name)).expect("the directory is ours");
+    let mut watch = deployment.command(&["queue", "--watch=100ms", "--json"]);
+    let mut watch = watch.stdout(file("lists")).stderr(file("words")).spawn().expect("it starts");
+    wait_until("a list", SOON, || (n_lists() > 0).then_some(()));
+    deployment.kill_server();
+    let words = deployment.path().join("words");
+    let told = || fs::read_to_string(&words).unwrap_or_default();
+    wait_until("the command to notice", SOON, || told().contains("the server does not answer").then_some(()));
+    let before = n_lists();
+    deployment.start_server();
+    wait_until("further lists", SOON, || (n_lists() > before).then_some(()));
+    assert!(watch.try_wait().expect("our child").is_none(), "{}", told());
+    kill(Pid::from_raw(watch.id() as i32), Signal::SIGINT).expect("it runs");
+    assert_eq!(watch.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
 fn input_of_a_run_that_waits_outlives_the_server() {
     let mut deployment = Deployment::of_nodes(1);
     let before = deployment.submit(&["--wrap", "sleep 1000"]);

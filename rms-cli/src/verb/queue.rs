@@ -68,18 +68,36 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let mut resized = signal(SignalKind::window_change())
         .map_err(|error| Failure::io("changes of the terminal cannot be listened for", error))?;
     let watching = async {
+        let mut last: Option<QueueAnswer> = None;
         loop {
-            let answer = look(&on_screen(&filter, context.output.form()), context, &client).await?;
-            draw(context.output.form(), &answer)?;
+            let form = context.output.form();
+            let (answer, head) = match (look(&on_screen(&filter, form), context, &client).await, last.take()) {
+                (Ok(answer), _) => {
+                    let head = head(&answer);
+                    draw(form, &answer, &head)?;
+                    (answer, head)
+                }
+                // A screen that stays open outlives a restart of the server.
+                (Err(failure), Some(answer)) if ["unreachable", "interrupted"].contains(&failure.kind.as_ref()) => {
+                    let head = format!("{}   {AWAY}", stamp::iso_secs(answer.queue.now));
+                    match form == Form::Text && output::is_terminal() {
+                        true => draw(form, &answer, &head)?,
+                        false => output::warn(&format!("rms: {AWAY}")),
+                    }
+                    (answer, head)
+                }
+                (Err(failure), _) => return Err(failure),
+            };
             // Redraws by time, too: estimates change and jobs arrive without any change of those shown now.
             let again = tokio::time::sleep(interval);
             tokio::pin!(again);
             loop {
                 tokio::select! {
                     () = &mut again => break,
-                    Some(()) = resized.recv() => draw(context.output.form(), &answer)?,
+                    Some(()) = resized.recv() => draw(form, &answer, &head)?,
                 }
             }
+            last = Some(answer);
         }
     };
     tokio::select! {
@@ -88,6 +106,8 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         _ = tokio::signal::ctrl_c() => Ok(Exit::OK),
     }
 }
+
+const AWAY: &str = "the server does not answer; it is tried again   (Ctrl-C ends)";
 
 async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
     let (queue, clusters) = tokio::join!(client.queue_of(filter.clone()), context.cluster_names(client));
@@ -111,10 +131,10 @@ fn on_screen(filter: &JobFilter, form: Form) -> JobFilter {
 
 /// Draws the list: on a terminal it replaces the previous one; elsewhere lists follow each other, JSON as one line
 /// each.
-fn draw(form: Form, answer: &QueueAnswer) -> Result<(), Failure> {
+fn draw(form: Form, answer: &QueueAnswer, head: &str) -> Result<(), Failure> {
     if form == Form::Text && output::is_terminal() {
-        let (head, text) = (head(answer), output::render(answer, form));
-        return output::write_out(page(&head, &text, screen::columns(), screen::rows()).as_bytes());
+        let text = output::render(answer, form);
+        return output::write_out(page(head, &text, screen::columns(), screen::rows()).as_bytes());
     }
     output::write_answer(answer, form)
 }
