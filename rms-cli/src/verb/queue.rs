@@ -79,10 +79,10 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                 }
                 // A screen that stays open outlives a restart of the server.
                 (Err(failure), Some(answer)) if ["unreachable", "interrupted"].contains(&failure.kind.as_ref()) => {
-                    let head = format!("{}   {AWAY}", stamp::iso_secs(answer.queue.now));
+                    let head = format!("{}   {AWAY}   (Ctrl-C ends)", stamp::iso_secs(answer.queue.now));
                     match form == Form::Text && output::is_terminal() {
                         true => draw(form, &answer, &head)?,
-                        false => output::warn(&format!("rms: {AWAY}")),
+                        false => output::warn(&format!("rms: {AWAY}; it is tried again")),
                     }
                     (answer, head)
                 }
@@ -107,7 +107,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-const AWAY: &str = "the server does not answer; it is tried again   (Ctrl-C ends)";
+const AWAY: &str = "the server does not answer";
 
 async fn look(filter: &JobFilter, context: &Context, client: &Client) -> Result<QueueAnswer, Failure> {
     let (queue, clusters) = tokio::join!(client.queue_of(filter.clone()), context.cluster_names(client));
