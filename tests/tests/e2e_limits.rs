@@ -158,6 +158,7 @@ fn a_cluster_that_cannot_be_brought_up_leaves_nothing() {
 fn no_cluster_is_made_where_files_have_the_names_of_its_own() {
     for (name, file) in [("logs", "logs/mine"), ("agents", "agents/notes"), ("client.toml", "client.toml")] {
         let dir = tempfile::tempdir().expect("a directory");
+        let _reaper = test_kit::Reaper::new(dir.path());
         let file = dir.path().join(file);
         fs::create_dir_all(file.parent().expect("below the directory")).expect("made");
         fs::write(&file, "mine").expect("written");
