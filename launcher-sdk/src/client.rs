@@ -26,6 +26,7 @@ use rms_model::token::{Issued, Token};
 use rms_model::{ClusterId, Identity, JobId, JobRecord, Request, Time};
 use rms_wire::link::{dial_local, port_unreachable};
 use rms_wire::{Backoff, Channel, ClientRequest, Credentials, Endpoint, Expect, Link, LinkError, TokenText, Tuning};
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::dir::{ClientConfig, SYSTEM_SOCKET, find_client_dir, load_credentials};
@@ -52,6 +53,7 @@ struct Inner {
     /// Notifies the task that renews the certificate. If it is full, the task has not handled the last reconnection
     /// yet.
     reconnections: mpsc::Sender<()>,
+    is_unanswered: Sender<bool>,
 }
 
 /// The result of a submission.
@@ -163,6 +165,7 @@ impl Client {
             link: Mutex::new(local),
             launcher_link: Mutex::new(None),
             reconnections,
+            is_unanswered: Sender::new(false),
         };
         let client = Client(Arc::new(parts));
         let link = client.link(PATIENCE).await?;
@@ -209,6 +212,11 @@ impl Client {
     /// Returns the key and certificates in use.
     pub fn credentials(&self) -> Credentials {
         self.0.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether the server has not answered for two seconds while this client reconnects, and how that changes.
+    pub fn unanswered(&self) -> Receiver<bool> {
+        self.0.is_unanswered.subscribe()
     }
 
     /// Returns the link; dials again if it has ended.
@@ -294,7 +302,10 @@ impl Client {
             let limit = ATTEMPT.min(left);
             let result = tokio::time::timeout(limit, attempt).await;
             let error = match result {
-                Ok(Ok(link)) => return Ok(link),
+                Ok(Ok(link)) => {
+                    self.0.is_unanswered.send_if_modified(|is_unanswered| std::mem::replace(is_unanswered, false));
+                    return Ok(link);
+                }
                 // Another process may have renewed the certificate or saved a new CA.
                 Ok(Err(LinkError::Denied { .. } | LinkError::Untrusted { .. })) if self.take_over(endpoint) => continue,
                 Ok(Err(LinkError::Denied { reason })) => {
@@ -306,6 +317,9 @@ impl Client {
                 Ok(Err(error)) => error,
                 Err(_) => LinkError::NoAnswer { secs: begun.elapsed().as_secs() },
             };
+            if begun.elapsed() >= UNANSWERED_AFTER {
+                self.0.is_unanswered.send_if_modified(|is_unanswered| !std::mem::replace(is_unanswered, true));
+            }
             let delay = backoff.delay();
             if begun.elapsed() + delay >= patience {
                 return Err(ConnectError::Unreachable {
@@ -650,5 +664,7 @@ const CHANNEL_WITHIN: Duration = Duration::from_secs(1);
 const ATTEMPT: Duration = Duration::from_millis(2500);
 /// The least time for an attempt: even if little time is left, the first attempt must be able to succeed.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(200);
+/// How long a server that restarts may take unnoticed.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 /// More yields than QUIC's tasks need to pass a packet to the system.
 const CLOSE_YIELDS: usize = 16;

@@ -106,6 +106,26 @@ impl Context {
         }
     }
 
+    /// Waits for `ended`, and says meanwhile if the server does not answer, and if it does again.
+    pub async fn tell_absence<T>(&self, client: &Client, ended: impl Future<Output = T>) -> T {
+        let mut unanswered = client.unanswered();
+        let told = async {
+            // The client, which this function borrows, keeps the other end.
+            while unanswered.wait_for(|is_unanswered| *is_unanswered).await.is_ok() {
+                self.output.note("rms: the server does not answer: jobs go on, and it is tried for ten minutes");
+                if unanswered.wait_for(|is_unanswered| !is_unanswered).await.is_ok() {
+                    self.output.note("rms: the server answers again");
+                }
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            ended = ended => ended,
+            ended = told => ended,
+        }
+    }
+
     /// Returns the names of the clusters, for answers that contain only their numbers.
     ///
     /// # Errors

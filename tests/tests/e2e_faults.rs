@@ -101,6 +101,41 @@ fn long_a_list_that_is_watched_outlives_the_server() {
 }
 
 #[test]
+fn long_commands_that_wait_say_that_the_server_does_not_answer() {
+    let mut deployment = Deployment::of_nodes(1);
+    let end = deployment.path().join("end");
+    let job = ["sh", "-c", "while [ ! -e \"$0\" ]; do sleep 0.1; done", end.to_str().expect("a name")];
+    let file = |name: &str| fs::File::create(deployment.path().join(name)).expect("the directory is ours");
+    let start = |name: &str, words: &[&str]| {
+        let mut command = deployment.command(words);
+        let child = command.stdout(file(&format!("{name}.out"))).stderr(file(name)).spawn().expect("it starts");
+        (deployment.path().join(name), child)
+    };
+    let mut waiting = vec![start("run", &[&["run", "-t", "1m"], &job[..]].concat())];
+    wait_until("it to run", SOON, || {
+        (deployment.rms(&["queue", "-q", "-t", "running"]).ok().text() == "1").then_some(())
+    });
+    waiting.push(start("logs", &["logs", "1"]));
+    let told = |path: &std::path::Path, what: &str| fs::read_to_string(path).is_ok_and(|words| words.contains(what));
+    wait_until("it to follow", SOON, || told(&waiting[1].0, "still runs").then_some(()));
+    deployment.kill_server();
+    for (path, _) in &waiting {
+        let what = format!("{} to say that the server does not answer", path.display());
+        wait_until(&what, SOON, || told(path, "the server does not answer").then_some(()));
+    }
+    deployment.start_server();
+    for (path, _) in &waiting {
+        let what = format!("{} to say that it answers again", path.display());
+        wait_until(&what, SOON, || told(path, "the server answers again").then_some(()));
+    }
+    fs::write(&end, "").expect("the directory is ours");
+    for (path, child) in &mut waiting {
+        let code = child.wait().expect("our child").code();
+        assert_eq!(code, Some(0), "{}: {:?}", path.display(), fs::read_to_string(&path));
+    }
+}
+
+#[test]
 fn input_of_a_run_that_waits_outlives_the_server() {
     let mut deployment = Deployment::of_nodes(1);
     let before = deployment.submit(&["--wrap", "sleep 1000"]);

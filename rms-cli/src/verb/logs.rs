@@ -56,16 +56,19 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let found = look_up::jobs(&client, select).await?;
     let job = found.ids().next().ok_or_else(|| Failure::new("no_such_job", "there is no such job"))?;
     let sink = Sink { form: context.output.form(), label: args.label };
-    match found.live.first() {
-        Some(detail) if !detail.spec.execution.stdio.stream => from_file(&client, detail, args.follow, &sink).await,
-        Some(detail) => {
-            let runs = super::queue::is_active(detail.line.state);
-            let notice = (runs && !args.follow)
-                .then(|| format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
-            from_nodes(&client, job, &sink, notice).await?.finish(job, &sink)
+    let shown = async {
+        match found.live.first() {
+            Some(detail) if !detail.spec.execution.stdio.stream => from_file(&client, detail, args.follow, &sink).await,
+            Some(detail) => {
+                let runs = super::queue::is_active(detail.line.state);
+                let notice = (runs && !args.follow)
+                    .then(|| format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
+                from_nodes(&client, job, &sink, notice).await?.finish(job, &sink)
+            }
+            None => of_ended(&client, job, found.ended.first().map(|record| &record.outcome), &sink).await,
         }
-        None => of_ended(&client, job, found.ended.first().map(|record| &record.outcome), &sink).await,
-    }
+    };
+    context.tell_absence(&client, shown).await
 }
 
 /// The form of the output.

@@ -128,7 +128,7 @@ pub async fn run(mut args: Args, context: &Context) -> Result<Exit, Failure> {
         stdin::forward(follow.input());
     }
     let mut running = Running { has_file, ..Running::new(job, client.clone(), context.output.form(), args.label) };
-    let exit = running.attend(&mut follow, &mut interrupts).await?;
+    let exit = context.tell_absence(&client, running.attend(&mut follow, &mut interrupts)).await?;
     running.report(exit)?;
     Ok(exit)
 }

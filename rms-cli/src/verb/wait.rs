@@ -75,7 +75,7 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
     if let Some(unread) = &unread {
         output::warn(&format!("rms: {unread}; it is tried again"));
     }
-    let waiting = wait_for(&client, &mut outcomes, open);
+    let waiting = context.tell_absence(&client, wait_for(&client, &mut outcomes, open));
     match timeout {
         None => waiting.await?,
         Some(span) => tokio::time::timeout(span.to_std(), waiting)
