@@ -1,5 +1,6 @@
 //! Runs one command inside a job on this node and forwards its streams.
 
+use rms_model::Inherited;
 use tokio::sync::mpsc;
 
 use crate::frame;
@@ -40,21 +41,22 @@ pub fn not_running(share: &Share) -> String {
 pub const MAX_PIECES: usize = 8;
 
 /// Starts a command under the share's supervisor, for a process of the job here or on another node.
-pub fn start(share: &Share, command: String, is_of_other_node: bool) -> Command {
+pub fn start(share: &Share, command: String, inherited: Option<Inherited>, is_of_other_node: bool) -> Command {
     let (to, input) = mpsc::channel(MAX_PIECES);
     let (output, from) = mpsc::channel(MAX_PIECES);
-    tokio::spawn(carry(share.clone(), command, is_of_other_node, input, output));
+    let stream = share.new_streams();
+    let order = ExecOrder { stream, command, inherited, is_of_other_node };
+    tokio::spawn(carry(share.clone(), order, input, output));
     Command { to, from }
 }
 
 async fn carry(
     share: Share,
-    command: String,
-    is_of_other_node: bool,
+    order: ExecOrder,
     mut input: mpsc::Receiver<ToCommand>,
     output: mpsc::Sender<FromCommand>,
 ) {
-    let stream = share.new_streams();
+    let stream = order.stream;
     // The first node of a job may be faster than this one, so its request may arrive before the order to start.
     let supervisor = tokio::select! {
         supervisor = share.wait_for_supervisor() => supervisor,
@@ -65,7 +67,7 @@ async fn carry(
         return;
     };
     let mut events = share.listen(stream);
-    let order = ToSupervisor::Exec(Box::new(ExecOrder { stream, command, is_of_other_node }));
+    let order = ToSupervisor::Exec(Box::new(order));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     let mut window = Window::default();
     loop {

@@ -281,10 +281,13 @@ async fn start(share: &Share, peers: &Peers, request: Request) -> Result<Command
         return Err(format!("{} is not a node of job {}", request.node, order.job));
     };
     if node_idx == order.node_idx as usize {
-        return Ok(exec::start(share, request.command, false));
+        return Ok(exec::start(share, request.command, request.inherited, false));
     }
     let place = &order.launch.nodes[node_idx];
-    peers.exec(share, place, request.command).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    peers
+        .exec(share, place, request.command, request.inherited)
+        .await
+        .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
 async fn forward_input(mut read: OwnedReadHalf, mut decoder: Decoder, to: mpsc::Sender<ToCommand>) {
@@ -409,7 +412,7 @@ mod tests {
         let refusal = answer(&mut node.call().await).await;
         assert!(refusal.contains("512 commands and steps of this user"), "{refusal}");
         let last = callers.last_mut().expect("a caller");
-        let call = Call::Command(Request { node: "n9".to_owned(), command: "true".to_owned() });
+        let call = Call::Command(Request { node: "n9".to_owned(), command: "true".to_owned(), inherited: None });
         last.write_all(&frame::message(&call)).await.expect("it is served");
         assert!(answer(last).await.contains("n9 is not a node of job 1"));
     }
@@ -454,7 +457,7 @@ mod tests {
     async fn input_that_cannot_be_passed_on_ends_the_command() {
         let node = Node::start();
         let mut caller = node.call().await;
-        let call = Call::Command(Request { node: "n1".to_owned(), command: "cat".to_owned() });
+        let call = Call::Command(Request { node: "n1".to_owned(), command: "cat".to_owned(), inherited: None });
         caller.write_all(&frame::message(&call)).await.expect("it is served");
         begin_frame(&mut caller, 1, 1 << 20).await;
         answer(&mut caller).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rms_api::desired::{JobReport, Launch, LaunchNode, Stay};
 use rms_core::node_loop::Growth;
-use rms_model::{JobId, Mebibytes, Run, Span};
+use rms_model::{Inherited, JobId, Limits, Mebibytes, Run, Span};
 use rms_wire::peer::StepPart;
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +90,14 @@ impl Order {
     /// Returns the launch for changes that apply to this node alone.
     pub fn launch_mut(&mut self) -> &mut Launch {
         Arc::make_mut(&mut self.launch)
+    }
+
+    /// Returns the order for processes whose caller has another umask and other limits than the job.
+    pub fn of_caller(&self, umask: u32, limits: Limits) -> Order {
+        let mut order = self.clone();
+        let execution = &mut order.launch_mut().execution;
+        (execution.umask, execution.limits) = (umask, limits);
+        order
     }
 
     /// Returns this node.
@@ -214,6 +222,9 @@ pub struct ExecOrder {
     /// The stream of its input; output is `stream + 1`, errors are `stream + 2`.
     pub stream: u64,
     pub command: String,
+    /// Of the caller; that of the job if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Inherited>,
     /// Somebody on another node of the job ordered it: it ends before the job does here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_of_other_node: bool,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rms_api::desired::LaunchNode;
-use rms_model::{JobId, Run, Work};
+use rms_model::{Inherited, JobId, Run, Work};
 use rms_wire::peer::{Exec, StepPart};
 use rms_wire::{
     Accepted, Backoff, Channel, Endpoint, Expect, Link, LinkError, PeerExec, PeerOpen, PmiDown, PmiUp, StepUp,
@@ -109,8 +109,14 @@ impl Peers {
     ///
     /// # Errors
     /// The agent of the node cannot be reached.
-    pub async fn exec(&self, share: &Share, place: &LaunchNode, command: String) -> Result<Command, PeerError> {
-        let open = PeerOpen::Exec(Exec { job: share.job(), run: share.run(), command });
+    pub async fn exec(
+        &self,
+        share: &Share,
+        place: &LaunchNode,
+        command: String,
+        inherited: Option<Inherited>,
+    ) -> Result<Command, PeerError> {
+        let open = PeerOpen::Exec(Exec { job: share.job(), run: share.run(), command, inherited });
         let channel = self.channel(place, &open).await?;
         let (to, input) = mpsc::channel(MAX_PIECES);
         let (output, from) = mpsc::channel(MAX_PIECES);
@@ -120,7 +126,7 @@ impl Peers {
 
     async fn serve_exec(&self, peer: &str, order: Exec, mut channel: Channel) {
         let command = match share_for(&self.0.shares, peer, order.job, order.run).await {
-            Ok(share) => exec::start(&share, order.command, true),
+            Ok(share) => exec::start(&share, order.command, order.inherited, true),
             Err(refusal) => {
                 let _peer_left = channel.send(&PeerExec::Failed { reason: refusal.to_string() }).await;
                 channel.finish();

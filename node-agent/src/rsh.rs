@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use nix::sys::resource::{Resource, getrlimit};
+use rms_model::{Inherited, Limits};
 use serde::{Deserialize, Serialize};
 
 /// The first frame: the request.
@@ -27,6 +29,9 @@ pub struct StepRequest {
     pub environment: Vec<(String, String)>,
     pub cwd: String,
     pub umask: u32,
+    /// Those of the job if absent.
+    #[serde(default)]
+    pub limits: Option<Limits>,
     /// The minimum and maximum number of nodes; absent for as many as the tasks need.
     pub nodes: Option<(u32, u32)>,
     pub tasks: Option<u32>,
@@ -73,7 +78,33 @@ pub struct Request {
     pub node: String,
     /// The command line for `sh -c`.
     pub command: String,
+    /// Of the caller; that of the job if absent.
+    #[serde(default)]
+    pub inherited: Option<Inherited>,
 }
+
+/// Returns what a process that this one starts inherits.
+pub fn inherited() -> Inherited {
+    let soft = |resource| getrlimit(resource).ok().map(|(soft, _)| soft);
+    let limits = Limits {
+        open_files: soft(Resource::RLIMIT_NOFILE),
+        core_bytes: soft(Resource::RLIMIT_CORE),
+        stack_bytes: soft(Resource::RLIMIT_STACK),
+        locked_bytes: soft(Resource::RLIMIT_MEMLOCK),
+        processes: soft(Resource::RLIMIT_NPROC),
+        address_space_bytes: soft(Resource::RLIMIT_AS),
+    };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    Inherited { umask: umask(&status).unwrap_or(DEFAULT_UMASK), limits }
+}
+
+/// Reads the umask from the process status, as the system call can read it only by changing it.
+fn umask(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+const DEFAULT_UMASK: u32 = 0o022;
 
 /// The messages to the caller. Bytes of [`STDOUT`] and [`STDERR`] come before the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,3 +161,14 @@ pub const EXIT_FAILED: i32 = 255;
 pub const EXIT_LOST: i32 = 125;
 /// The most bytes of input that a caller may have in flight.
 pub const INPUT_WINDOW: u64 = crate::order::WINDOW;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_umask_is_read_where_the_kernel_writes_it() {
+        assert_eq!(umask("Name:\tsh\nUmask:\t0027\nState:\tR\n"), Some(0o027));
+        assert_eq!(umask("Name:\tsh\n"), None);
+    }
+}

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::sys::resource::{Resource, getrlimit};
+use node_agent::rsh;
 use rms_model::execution::from_bytes;
 use rms_model::variables::DIR;
-use rms_model::{Limits, Time};
+use rms_model::{Inherited, Time};
 
 use crate::failure::Failure;
 use crate::stamp;
@@ -19,8 +19,7 @@ pub struct Caller {
     /// The name of this machine.
     pub node: String,
     pub environment: Vec<(String, String)>,
-    pub umask: u32,
-    pub limits: Limits,
+    pub inherited: Inherited,
     pub now: Time,
 }
 
@@ -30,14 +29,12 @@ impl Caller {
     pub fn read() -> Result<Caller, Failure> {
         let cwd =
             std::env::current_dir().map_err(|error| Failure::io("the working directory cannot be read", error))?;
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let node = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Caller {
             node,
             environment: environment(std::env::vars_os(), &cwd),
             cwd,
-            umask: umask(&status).unwrap_or(DEFAULT_UMASK),
-            limits: limits(),
+            inherited: rsh::inherited(),
             now: stamp::now(),
         })
     }
@@ -61,37 +58,11 @@ fn environment(vars: impl Iterator<Item = (OsString, OsString)>, cwd: &Path) -> 
     environment
 }
 
-/// Reads the umask from the process status, as the system call can read it only by changing it.
-fn umask(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
-    u32::from_str_radix(line.trim(), 8).ok()
-}
-
-fn limits() -> Limits {
-    let soft = |resource| getrlimit(resource).ok().map(|(soft, _)| soft);
-    Limits {
-        open_files: soft(Resource::RLIMIT_NOFILE),
-        core_bytes: soft(Resource::RLIMIT_CORE),
-        stack_bytes: soft(Resource::RLIMIT_STACK),
-        locked_bytes: soft(Resource::RLIMIT_MEMLOCK),
-        processes: soft(Resource::RLIMIT_NPROC),
-        address_space_bytes: soft(Resource::RLIMIT_AS),
-    }
-}
-
-const DEFAULT_UMASK: u32 = 0o022;
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
-
-    #[test]
-    fn the_umask_is_read_where_the_kernel_writes_it() {
-        assert_eq!(umask("Name:\tsh\nUmask:\t0027\nState:\tR\n"), Some(0o027));
-        assert_eq!(umask("Name:\tsh\n"), None);
-    }
 
     #[test]
     fn variables_that_are_no_text_are_carried() {

@@ -16,6 +16,21 @@ pub enum ExportError {
     Quote,
     #[error("--export: no job keeps {0}, which launchers of MPI would believe: set it in the script")]
     OfALauncher(String),
+    #[error("--export: {0} of a job is that of its user's account on the node: set it in the script")]
+    OfTheAccount(String),
+}
+
+/// Checks that the words of a job's `--export` set no variable that its nodes set.
+///
+/// # Errors
+/// See [`ExportError`].
+pub fn check_job(words: &str) -> Result<(), ExportError> {
+    let split = split_words(words)?;
+    let mut names = split.iter().filter_map(|word| word.split_once('=')).map(|(name, _)| name);
+    match names.find(|name| ["USER", "LOGNAME", "HOME", "SHELL"].contains(name)) {
+        Some(name) => Err(ExportError::OfTheAccount(name.to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// Returns the environment of a job for the words of `--export`. A job that gets Slurm's variables may be given more of
@@ -128,6 +143,8 @@ mod tests {
             let refused = select(Some(removed), &[], false);
             assert!(matches!(refused, Err(ExportError::OfALauncher(_))), "{removed}: {refused:?}");
         }
+        assert_eq!(check_job("ALL,LEVEL=2,HOME"), Ok(()));
+        assert_eq!(check_job("ALL,HOME=/h"), Err(ExportError::OfTheAccount("HOME".into())));
         for words in ["", "1A=2", "=x", "A,,B", "A-B"] {
             assert!(select(Some(words), &[("A".into(), "1".into())], false).is_err(), "{words}");
         }

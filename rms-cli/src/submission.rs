@@ -153,7 +153,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
             work: order.work,
             cwd: directory(options.chdir.as_deref(), &caller.cwd)?,
             environment: Arc::new(Environment(environment)),
-            umask: caller.umask,
+            umask: caller.inherited.umask,
             stdio: Stdio {
                 input: options.input,
                 output,
@@ -161,7 +161,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
                 append: options.open_mode == Some(OpenMode::Append),
                 stream,
             },
-            limits: caller.limits.clone(),
+            limits: caller.inherited.limits.clone(),
             malleable_threads: options.malleable_threads,
         },
         n_tasks,
@@ -183,6 +183,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
 
 /// Returns the environment that the job inherits, and what only its submitter knows.
 pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String, String)>, SubmissionError> {
+    options.export.as_deref().map_or(Ok(()), export::check_job)?;
     let mut environment = export::select(options.export.as_deref(), &caller.environment, options.slurm_env)?;
     let mut set = |name: &str, value: String| {
         // Variables given by --export take precedence.
@@ -306,7 +307,7 @@ fn directory(chdir: Option<&str>, cwd: &Path) -> Result<String, SubmissionError>
 
 #[cfg(test)]
 mod tests {
-    use rms_model::{Limits, Span, Time};
+    use rms_model::{Inherited, Limits, Span, Time};
 
     use super::*;
 
@@ -315,8 +316,7 @@ mod tests {
             cwd: "/home/ada".into(),
             node: "login1".into(),
             environment: vec![("PATH".into(), "/bin".into())],
-            umask: 0o022,
-            limits: Limits::default(),
+            inherited: Inherited { umask: 0o022, limits: Limits::default() },
             now: Time::from_secs(1000),
         }
     }

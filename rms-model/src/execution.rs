@@ -99,6 +99,13 @@ pub struct Limits {
     pub address_space_bytes: Option<u64>,
 }
 
+/// What a process has from the shell that starts it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inherited {
+    pub umask: u32,
+    pub limits: Limits,
+}
+
 /// Environment variables in the given order; shared between jobs with the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]

@@ -39,7 +39,7 @@ pub use allocation::{Allocation, Grant, Packing, ResourceRequest, Slice};
 pub use devices::Devices;
 pub use evolution::{Evolution, ExpandLimit, Expansion, Stage};
 pub use evolving::Evolving;
-pub use execution::{Environment, Execution, Limits, Stdio, Work};
+pub use execution::{Environment, Execution, Inherited, Limits, Stdio, Work};
 pub use id::{ClusterId, Generation, JobId, NodeId, Run};
 pub use identity::{Identity, Role};
 pub use indices::Indices;

@@ -1,6 +1,6 @@
 //! The messages between the agents of one job: process management for MPI, and remote execution.
 
-use rms_model::{JobId, Run, Span};
+use rms_model::{Inherited, JobId, Limits, Run, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Encoding, Kind, Message, Size};
@@ -24,6 +24,9 @@ pub struct Exec {
     pub run: Run,
     /// For a shell, as remote shells interpret it.
     pub command: String,
+    /// Of the caller; that of the job if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Inherited>,
 }
 
 /// The part of a job's step on one of its nodes.
@@ -39,6 +42,9 @@ pub struct StepPart {
     pub unset: Vec<String>,
     pub cwd: String,
     pub umask: u32,
+    /// Of the caller; those of the job if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
     /// The number of the first task here, and how many tasks the step has here and on all nodes.
     pub first_task: u32,
     pub n_local: u32,

@@ -98,6 +98,24 @@ fn a_run_that_writes_to_a_file_misses_no_output() {
 }
 
 #[test]
+fn errors_of_a_run_go_to_the_file_that_is_named_for_them() {
+    let deployment = Deployment::of_nodes(1);
+    let run = |file: &str| {
+        let task = "echo out $RMS_TASK_ID; echo error $RMS_TASK_ID >&2";
+        deployment.rms(&["run", "-O", "-n", "2", "-e", file, "sh", "-c", task])
+    };
+    let file = deployment.path().join("errors.%t").display().to_string();
+    let ran = run(&file).ok();
+    let mut lines: Vec<&str> = ran.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((lines, ran.stderr.as_str()), (vec!["out 0", "out 1"], ""));
+    let written = ["0", "1"].map(|task| fs::read_to_string(file.replace("%t", task)).expect("it was written"));
+    assert_eq!(written, ["error 0\n", "error 1\n"]);
+    let refused = run("/no/such/folder/errors");
+    assert!(refused.code != 0 && refused.stderr.contains("/no/such/folder/errors"), "{refused:?}");
+}
+
+#[test]
 fn a_run_whose_output_cannot_be_written_ends_its_job() {
     let deployment = Deployment::of_nodes(1);
     let mut run = deployment.command(&["run", "sh", "-c", "while :; do echo x; sleep 0.1; done"]);

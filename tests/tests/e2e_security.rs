@@ -259,7 +259,8 @@ fn an_agents_port_serves_only_agents_and_only_within_their_jobs() {
         let mut channel = link.open().await.expect("a channel");
         let marker = deployment.path().join("intruder");
         let command = format!("touch {}", marker.display());
-        let exec = rms_wire::peer::Exec { job: rms_model::JobId(job), run: rms_model::Run(1), command };
+        let exec =
+            rms_wire::peer::Exec { job: rms_model::JobId(job), run: rms_model::Run(1), command, inherited: None };
         channel.send(&PeerOpen::Exec(exec)).await.expect("sent");
         // Without a certificate there is nothing at all, and no tokens are redeemed here.
         for alpn in [ALPN, ALPN_JOIN] {

@@ -61,7 +61,8 @@ $rms run -N 1 -n 1 sh -c 'kill -9 $$' 2>/dev/null; echo code $?
 $rms run -w a2 sh -c 'echo one on $RMS_NODE_NAME of $RMS_NODELIST, task $RMS_TASK_ID $RMS_LOCAL_ID, node $RMS_NODE_ID'
 $rms run -N 3 true; echo code $?
 $rms run --mem 1G true; echo code $?
-$rms run /no/such/program; echo code $?";
+$rms run /no/such/program; echo code $?
+for interpreter in /no/such/shell /etc/passwd; do printf \"#!$interpreter\\n\" > odd; chmod +x odd; $rms run -n 1 ./odd; done";
         let (record, output) = ran(&deployment, &["-N", "2", "-n", "2", "-e", "errors"], text);
         let job = record["job"].clone();
         let mut lines: Vec<String> = output.lines().map(str::to_owned).collect();
@@ -79,9 +80,13 @@ $rms run /no/such/program; echo code $?";
         ];
         assert_eq!(lines, expected);
         let errors = fs::read_to_string(deployment.path().join("errors")).expect("a file");
-        for told in
-            ["asks for 3 nodes, but 2 of job", "--mem is not possible for a step", "cannot execute '/no/such/program'"]
-        {
+        for told in [
+            "asks for 3 nodes, but 2 of job",
+            "--mem is not possible for a step",
+            "cannot execute '/no/such/program'",
+            "its first line names /no/such/shell, which is not there",
+            "its first line names /etc/passwd, which may not be executed",
+        ] {
             assert!(errors.contains(told), "no '{told}' in: {errors}");
         }
         assert_eq!(record["outcome"]["word"], "completed");
@@ -172,6 +177,22 @@ $rms run --json -n 1 sh -c 'echo out; echo err >&2; exit 3'";
         assert_eq!(lines[4..10], ["one", "two", "#!/bin/sh", "3000000", "3000000", "line"]);
         let told: Value = serde_json::from_str(lines[10]).expect("one value");
         assert_eq!((&told["stdout"], &told["stderr"], &told["exit"]), (&"out\n".into(), &"err\n".into(), &3.into()));
+    }
+
+    #[test]
+    fn what_a_script_limits_is_limited_for_all_that_it_starts() {
+        let deployment = two_nodes();
+        let rsh = test_kit::binaries().dir.join("rms-rsh");
+        let text = format!(
+            "\
+umask 027; ulimit -Sn 77; ulimit -Ss 4096; ulimit -Sc 0
+ask='echo $(umask) $(ulimit -n) $(ulimit -s)'
+$rms run -N 2 sh -c \"$ask\"
+for node in a1 a2; do {} $node \"$ask\"; done",
+            rsh.display()
+        );
+        let (_, output) = ran(&deployment, &["-N", "2", "-t", "60s"], &text);
+        assert_eq!(output, "0027 77 4096\n".repeat(4));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use node_agent::frame::{self, Decoder, Frame};
-use node_agent::rsh::{CommandEnd, EXIT_FAILED, Request, SOCKET_VARIABLE, STDERR, STDIN, STDOUT};
+use node_agent::rsh::{CommandEnd, EXIT_FAILED, Request, SOCKET_VARIABLE, STDERR, STDIN, STDOUT, inherited};
 use node_agent::spool::connect_socket;
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
     // `user@node`: the job runs as its owner everywhere.
     let node = node.rsplit_once('@').map_or(node.clone(), |(_, node)| node.to_owned());
     let command = words.collect::<Vec<_>>().join(" ");
-    if command.is_empty() { Err(usage()) } else { Ok(Request { node, command }) }
+    if command.is_empty() { Err(usage()) } else { Ok(Request { node, command, inherited: Some(inherited()) }) }
 }
 
 fn run(request: &Request) -> Result<i32, String> {

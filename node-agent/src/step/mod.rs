@@ -264,6 +264,7 @@ fn orders(
             unset: unset.clone(),
             cwd: request.cwd.clone(),
             umask: request.umask,
+            limits: request.limits.clone(),
             first_task: own_first,
             n_local: node.n_tasks,
             n_tasks,

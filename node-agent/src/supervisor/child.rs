@@ -6,14 +6,13 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
+use nix::unistd::{AccessFlags, Pid, access, chdir, dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
 use rms_model::Limits;
 use thiserror::Error;
 
@@ -171,11 +170,19 @@ impl Program<'_> {
         sys::unblock_signals();
         let error = self.try_candidates(image);
         let name = self.argv.first().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let interpreter = self.candidates.iter().find_map(|candidate| missing_interpreter(candidate));
+        // The kernel returns the same errors for a script and for its interpreter.
+        let scripts =
+            self.candidates.iter().filter(|candidate| access(candidate.as_c_str(), AccessFlags::X_OK).is_ok());
+        let interpreter = scripts.filter_map(|script| interpreter_of(script)).find(|interpreter| {
+            let found = access(interpreter.as_str(), AccessFlags::X_OK);
+            found == Err(error)
+        });
         Err(match (error, interpreter) {
-            // The kernel returns the same error for a script whose interpreter is missing.
             (Errno::ENOENT, Some(interpreter)) => {
                 format!("cannot execute '{name}': its first line names {interpreter}, which is not there")
+            }
+            (Errno::EACCES, Some(interpreter)) => {
+                format!("cannot execute '{name}': its first line names {interpreter}, which may not be executed")
             }
             (Errno::ENOENT, None) if !name.contains('/') => format!("cannot execute '{name}': it is not found in PATH"),
             (error, _) => format!("cannot execute '{name}': {}", error.desc()),
@@ -202,13 +209,12 @@ impl Program<'_> {
     }
 }
 
-/// Returns the interpreter of this script if it does not exist.
-fn missing_interpreter(script: &CStr) -> Option<String> {
+/// Returns the interpreter that the first line of this script names.
+fn interpreter_of(script: &CStr) -> Option<String> {
     let mut head = [0; MOST_BYTES];
     let n = File::open(OsStr::from_bytes(script.to_bytes())).and_then(|mut file| file.read(&mut head)).ok()?;
     let line = head[..n].strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let interpreter = String::from_utf8_lossy(line).split_whitespace().next()?.to_owned();
-    Some(interpreter).filter(|interpreter| !Path::new(interpreter).exists())
+    Some(String::from_utf8_lossy(line).split_whitespace().next()?.to_owned())
 }
 
 /// The OOM score adjustment of processes of jobs, from -1000 (never killed) to 1000 (killed first).

@@ -398,6 +398,7 @@ mod tests {
             unset: unset.iter().map(|name| (*name).to_owned()).collect(),
             cwd: "/work".to_owned(),
             umask: 0o22,
+            limits: None,
             first_task: 0,
             n_local: 1,
             n_tasks: 1,

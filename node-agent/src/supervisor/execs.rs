@@ -7,15 +7,17 @@ use super::job::Phase;
 use super::step;
 use crate::order::{ExecOrder, FromSupervisor, TASK_INPUT};
 use crate::sys::End;
+use rms_model::Inherited;
 
 impl Supervisor {
     pub(super) fn exec(&mut self, order: ExecOrder) {
-        let ExecOrder { stream, command, is_of_other_node } = order;
+        let ExecOrder { stream, command, inherited, is_of_other_node } = order;
         let Some(job) = &mut self.job else { return };
         let exec = match (&job.account, &job.phase) {
             (Some(account), Phase::Running) => {
                 let variables = environment::of_command(&job.variables, &job.order, account);
-                Exec::start(&job.order, account, &variables, stream, command, &self.single)
+                let order = inherited.map(|Inherited { umask, limits }| job.order.of_caller(umask, limits));
+                Exec::start(order.as_ref().unwrap_or(&job.order), account, &variables, stream, command, &self.single)
                     .map_err(|error| error.to_string())
             }
             (Some(_) | None, Phase::Running | Phase::Ending(_) | Phase::Ended { .. }) => {

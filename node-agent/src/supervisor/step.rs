@@ -122,11 +122,10 @@ impl Step {
         }
     }
 
-    /// Returns an order for the step's tasks: the limits and the CPUs are the job's.
+    /// Returns an order for the step's tasks: umask and limits are the caller's, all else is the job's.
     fn as_job(&self, parent: &Parent<'_>) -> Order {
-        let mut job = parent.order.clone();
-        job.launch_mut().execution.umask = self.order.umask;
-        job
+        let limits = self.order.limits.as_ref().unwrap_or(&parent.order.launch.execution.limits);
+        parent.order.of_caller(self.order.umask, limits.clone())
     }
 
     fn start_own(&mut self, parent: &Parent<'_>, single: &SingleThreaded) -> Result<(), StartError> {

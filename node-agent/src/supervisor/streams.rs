@@ -151,12 +151,12 @@ pub fn open(
             None => {
                 let out = order.launch.execution.stdio.output.as_deref().unwrap_or(DEFAULT_OUTPUT);
                 let stdout = opener.output(out, task)?;
-                let stderr = match &order.launch.execution.stdio.error {
-                    Some(pattern) => opener.output(pattern, task)?,
-                    None => Rc::clone(&stdout),
-                };
-                (stdout, stderr)
+                (Rc::clone(&stdout), stdout)
             }
+        };
+        let stderr = match &order.launch.execution.stdio.error {
+            Some(pattern) => opener.output(pattern, task)?,
+            None => stderr,
         };
         tasks.push(Streams { stdin, stdout, stderr });
     }

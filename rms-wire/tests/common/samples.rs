@@ -309,7 +309,7 @@ fn of_negotiators() -> Vec<Sample> {
 
 fn of_peers() -> Vec<Sample> {
     let text = str::to_owned;
-    let exec = Exec { job: JobId(5), run: Run(2), command: text("hydra_pmi_proxy --x") };
+    let exec = Exec { job: JobId(5), run: Run(2), command: text("hydra_pmi_proxy --x"), inherited: None };
     let pairs = || vec![Pair { key: text("P0-businesscard"), value: text("tcp://10.0.0.1:1234") }];
     let (service, port) = (|| text("ocean"), || text("tcp://x"));
     let rank = RankId { world: WorldId(1), rank: 3 };
@@ -337,6 +337,7 @@ fn of_peers() -> Vec<Sample> {
         unset: vec![text("LANG")],
         cwd: text("/tmp"),
         umask: 0o022,
+        limits: None,
         first_task: 4,
         n_local: 2,
         n_tasks: 6,
