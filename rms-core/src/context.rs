@@ -11,7 +11,7 @@ use rms_model::{Generation, JobId, NodeId, Policy, Settings, Span, Time};
 
 use crate::depth::Walks;
 use crate::plan::views::Streams;
-use crate::plan::{self, KeptPlan, Plan, Scope};
+use crate::plan::{self, KeptPlan, Plan, Scope, Stays};
 use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
@@ -204,9 +204,26 @@ impl Context {
     /// Returns when the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
     pub(crate) fn next_pass(&self) -> Option<Time> {
         // A promise is kept even if nothing else happens at its time.
-        let due = if self.passes.wanted { Some(Time::EPOCH) } else { self.state.next_promise() };
+        let due = match self.passes.wanted {
+            true => Some(Time::EPOCH),
+            false => self.state.next_promise().into_iter().chain(self.next_late_end()).min(),
+        };
         let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
         due.map(|due| due.max(after))
+    }
+
+    /// Returns the next time at which a job that should have left is planned to stay longer.
+    fn next_late_end(&self) -> Option<Time> {
+        let occupation = self.state.occupation();
+        Stays::next_change(|after| occupation.next_end(after), self.state.settings(), self.passes.last?)
+    }
+
+    /// Wants a pass over all waiting jobs if a job is planned to stay longer than at the last pass: those that would
+    /// have delayed the next one may start now.
+    pub(crate) fn review_late_ends(&mut self, now: Time) {
+        if self.next_late_end().is_some_and(|at| at <= now) {
+            (self.passes.wanted, self.passes.freed) = (true, Freed::Until(Time::NEVER));
+        }
     }
 
     /// Plans a pass, no wider than the changes since the last one require. Returns the plan and what launchers are to

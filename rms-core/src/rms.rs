@@ -213,6 +213,7 @@ impl Rms {
         self.jobs().enter_stages(now, step);
         self.negotiations().tick_negotiations(now, step);
         self.negotiations().forget_refusals(now);
+        self.context.review_late_ends(now);
         let is_due = self.context.next_pass().is_some_and(|due| due <= now);
         if is_due {
             self.context.end_unwanted_ghosts(now, step);

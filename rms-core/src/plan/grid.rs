@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
+use super::Stays;
 use super::alike::{Checks, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
 use super::slices::keeping_least;
@@ -45,8 +46,7 @@ pub(super) struct Grid<'a> {
     /// All nodes in their order of neighbourhood.
     pub(super) in_order: &'a [NodeId],
     pub(super) now: Time,
-    /// The time until which jobs stay that should have left.
-    pub(super) overdue: Time,
+    pub(super) stays: Stays,
     /// The timelines of nodes that were searched, by the index of the node.
     pub(super) timelines: Timelines,
     /// Whether anything is planned that begins later than now, or a held node is treated as free. If not, room on a
@@ -97,12 +97,7 @@ impl Wanted {
 }
 
 impl<'a> Grid<'a> {
-    pub(super) fn new(
-        state: &'a State,
-        (cluster, shared): (ClusterId, &'a SharedCluster),
-        now: Time,
-        overdue: Time,
-    ) -> Grid<'a> {
+    pub(super) fn new(state: &'a State, (cluster, shared): (ClusterId, &'a SharedCluster), now: Time) -> Grid<'a> {
         let most_cores = shared.kinds().iter().map(|kind| kind.cores).max().unwrap_or(0);
         Grid {
             cluster,
@@ -111,7 +106,7 @@ impl<'a> Grid<'a> {
             shared,
             in_order: state.neighbours(cluster),
             now,
-            overdue,
+            stays: Stays::new(now, state.settings()),
             timelines: Timelines::new(now, most_cores),
             has_plans: false,
             next_use: Vec::new(),
@@ -218,13 +213,13 @@ impl<'a> Grid<'a> {
     }
 
     fn draw_all(&mut self) {
-        let (shared, now, overdue) = (self.shared, self.now, self.overdue);
-        self.timelines.draw_all(shared.lines(), |line| Timeline::of(line, &shared.kinds()[line.kind], now, overdue));
+        let (shared, now, stays) = (self.shared, self.now, self.stays);
+        self.timelines.draw_all(shared.lines(), |line| Timeline::of(line, &shared.kinds()[line.kind], now, stays));
     }
 
     fn draw(&mut self, idx: usize) -> usize {
-        let (shared, now, overdue) = (self.shared, self.now, self.overdue);
-        let draw = |line: &Line| Timeline::of(line, &shared.kinds()[line.kind], now, overdue);
+        let (shared, now, stays) = (self.shared, self.now, self.stays);
+        let draw = |line: &Line| Timeline::of(line, &shared.kinds()[line.kind], now, stays);
         self.timelines.draw(idx, shared.lines(), draw)
     }
 
@@ -346,18 +341,19 @@ impl<'a> Grid<'a> {
         if line.room.holds(piece) {
             return Some(ghost);
         }
-        // A job that should have left by now stays longer than some that leave in time.
-        let (late, others) = line.holds().split_at(line.holds().partition_point(|hold| hold.until <= self.now));
-        let (before, after) = others.split_at(others.partition_point(|hold| hold.until < self.overdue));
         let mut room = line.room.clone();
-        for hold in before.iter().chain(late).chain(after) {
-            room.take(&hold.piece, -1);
-            if room.holds(piece) {
-                let until = if hold.until > self.now { hold.until } else { self.overdue };
-                return Some(until.max(ghost));
-            }
+        let mut leave = |(until, held): (Time, &Piece)| {
+            room.take(held, -1);
+            room.holds(piece).then_some(until.max(ghost))
+        };
+        let mut ends = line.holds().iter().map(|hold| (self.stays.until(hold.until), &*hold.piece));
+        if line.holds().first().is_none_or(|hold| hold.until > self.now) {
+            return ends.find_map(leave);
         }
-        None
+        // Jobs that should have left by now may stay longer than some that leave in time.
+        let mut ends: Vec<(Time, &Piece)> = ends.collect();
+        ends.sort_by_key(|(until, _)| *until);
+        ends.into_iter().find_map(&mut leave)
     }
 
     /// Chooses nodes for a job that starts at a time when enough have room; `None` if too few have.
@@ -519,7 +515,7 @@ impl<'a> Grid<'a> {
     /// Returns what is free of a node over time.
     pub(super) fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
         let line = self.line(idx);
-        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
+        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.stays);
         self.timelines.get(idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
     }
 
@@ -602,7 +598,7 @@ impl<'a> Grid<'a> {
     pub(super) fn free_up(&mut self, job: JobId, node: NodeId) -> Option<(Place, Time)> {
         let idx = self.shared.line_idx(node).ok()?;
         let hold = self.line(idx).hold_of(job)?;
-        let until = if hold.until > self.now { hold.until } else { self.overdue };
+        let until = self.stays.until(hold.until);
         let place = Place { cluster: self.cluster, node, idx, piece: Piece::clone(&hold.piece) };
         self.has_plans = true;
         Some((place, until))
@@ -655,8 +651,7 @@ impl<'a> Grid<'a> {
             let times = match self.timelines.get(idx) {
                 Some(timeline) => timeline.busy(self.now),
                 None => {
-                    let until = |until| if until > self.now { until } else { self.overdue };
-                    let last = line.holds().last().map(|hold| until(hold.until));
+                    let last = line.holds().iter().map(|hold| self.stays.until(hold.until)).max();
                     let last = last.max(line.ghost.filter(|ghost| *ghost > self.now));
                     last.map(|last| (self.now, last)).into_iter().collect()
                 }

@@ -23,8 +23,7 @@ pub(super) type WantedBy = BTreeMap<ClusterId, Wanted>;
 
 impl<'a> Grids<'a> {
     pub(super) fn new(state: &'a State, now: Time) -> Grids<'a> {
-        let overdue = now + state.settings().kill_grace.max(Span::from_secs(1));
-        let grid = |here: (ClusterId, &'a SharedCluster)| (here.0, Grid::new(state, here, now, overdue));
+        let grid = |here: (ClusterId, &'a SharedCluster)| (here.0, Grid::new(state, here, now));
         Grids { by_cluster: state.shared().clusters().map(grid).collect(), ..Grids::default() }
     }
 

@@ -7,7 +7,7 @@ use rms_model::profile::Step;
 use rms_model::{ClusterId, Devices, JobId, Mebibytes, NodeId, Request, Slice, Span, Time};
 
 use super::timeline::Timeline;
-use super::{Blocked, Placement};
+use super::{Blocked, Placement, Stays};
 use crate::state::job::Job;
 use crate::state::{Piece, State};
 
@@ -18,8 +18,8 @@ pub(super) struct Licences {
 }
 
 impl Licences {
-    /// Starts with all running jobs; overdue ones are assumed to stay until `overdue`.
-    pub(super) fn new(state: &State, now: Time, overdue: Time) -> Licences {
+    /// Starts with all running jobs.
+    pub(super) fn new(state: &State, now: Time) -> Licences {
         if !state.settings().have_licences() {
             return Licences::default();
         }
@@ -30,8 +30,7 @@ impl Licences {
         let mut licences = Licences { by_cluster: state.clusters().iter().filter_map(pool).collect() };
         for (_, entry) in state.licensed() {
             let Some(started) = entry.started() else { continue };
-            let until = started.at + started.request.wall;
-            let until = if until > now { until } else { overdue };
+            let until = Stays::new(now, state.settings()).until(started.at + started.request.wall);
             licences.take_of(entry, &started.request, (now, until), 1);
         }
         licences
@@ -118,7 +117,7 @@ pub(super) fn shortage(
     if wanted.is_empty() {
         return None;
     }
-    let licences = Licences::new(state, now, now + Span::from_millis(1));
+    let licences = Licences::new(state, now);
     request.nodes.keys().find_map(|cluster| {
         let all = state.settings().licences_of(&state.clusters()[cluster]);
         let left = licences.by_cluster.get(cluster).map(|pool| pool.at(now).left().devices).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! What jobs that hold nodes will hold over time; evolving ones stage by stage.
 
-use rms_model::{ClusterId, NodeId, Request, Settings, Span, Time};
+use rms_model::{ClusterId, NodeId, Request, Settings, Time};
 
+use super::Stays;
 use crate::state::job::{Job, Phase, Started};
 
 /// What a job that holds nodes will hold for some time.
@@ -31,19 +32,18 @@ pub(super) enum WhichNodes {
 /// Returns the times for which a started job or a ghost holds nodes (R3), stage by stage for an evolving one. An
 /// overdue job is shown a little longer than now; otherwise others would be planned onto its nodes.
 pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
-    let overdue = now + settings.kill_grace.max(Span::from_secs(1));
-    let mut parts = parts_as_held(entry, (now, overdue), settings);
+    let mut parts = parts_as_held(entry, now, settings);
     // Other jobs are planned for what it gives back; otherwise nodes that gather for one of them would be given out
     // meanwhile.
     for (idx, back) in entry.returns(settings).iter().enumerate() {
-        split(&mut parts, back.at.max(overdue), WhichNodes::Staying { n_returns: idx + 1 });
+        split(&mut parts, back.at.max(Stays::new(now, settings).unknown()), WhichNodes::Staying { n_returns: idx + 1 });
     }
     parts
 }
 
 /// Returns the time for which a job holds its present nodes, as far as is known now.
 pub(super) fn held(entry: &Job, now: Time, settings: &Settings) -> Option<(Time, Time)> {
-    let parts = parts_as_held(entry, (now, now + settings.kill_grace.max(Span::from_secs(1))), settings);
+    let parts = parts_as_held(entry, now, settings);
     parts.iter().find(|part| part.nodes == WhichNodes::Held).map(|part| (part.from, part.until))
 }
 
@@ -62,7 +62,8 @@ fn split(parts: &mut Vec<Part>, at: Time, staying: WhichNodes) {
     }
 }
 
-fn parts_as_held(entry: &Job, (now, overdue): (Time, Time), settings: &Settings) -> Vec<Part> {
+fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
+    let stays = Stays::new(now, settings);
     // It may hold them as long as its other nodes, unless it gets them for a limited time.
     let promised = |held: Part| {
         let all = entry.negotiations.iter().flat_map(|negotiations| &negotiations.all);
@@ -77,11 +78,12 @@ fn parts_as_held(entry: &Job, (now, overdue): (Time, Time), settings: &Settings)
             let late_by = now.since(course.next_change());
             let is_due = course.next_change() <= now;
             let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
-            let held_until = if is_due && !is_growing { overdue } else { course.next_change() + late_by };
+            let held_until =
+                if is_due && !is_growing { stays.until(course.next_change()) } else { course.next_change() + late_by };
             let held = Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held };
             let mut parts = vec![held];
             if !evolved.leaving.is_empty() {
-                parts.push(Part { from: (*at).min(now), until: overdue, nodes: WhichNodes::Leaving });
+                parts.push(Part { from: (*at).min(now), until: stays.unknown(), nodes: WhichNodes::Leaving });
             }
             parts.extend(promised(held));
             let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
@@ -92,11 +94,10 @@ fn parts_as_held(entry: &Job, (now, overdue): (Time, Time), settings: &Settings)
             parts
         }
         Phase::Started(started) => {
-            let planned = started.at + started.request.wall;
+            let until = stays.until(started.at + started.request.wall);
             // The clock may have been set back since; a job that holds a node holds it now.
-            let until = if planned > now { planned } else { overdue };
             let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
-            let leaving = Part { until: overdue, nodes: WhichNodes::Leaving, ..held };
+            let leaving = Part { until: stays.unknown(), nodes: WhichNodes::Leaving, ..held };
             let is_leaving = !entry.leaving().is_empty();
             let parts = [Some(held), is_leaving.then_some(leaving), promised(held)];
             parts.into_iter().flatten().collect()

@@ -138,7 +138,7 @@ impl<'a> Pass<'a> {
             state,
             now,
             grids: Grids::new(state, now),
-            licences: Licences::new(state, now, now + state.settings().kill_grace.max(Span::from_secs(1))),
+            licences: Licences::new(state, now),
             all: Ledger::of_all(state, now, None),
             special: BTreeMap::new(),
             watches: Watches::default(),

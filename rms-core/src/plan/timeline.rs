@@ -5,6 +5,7 @@ use std::iter;
 
 use rms_model::{Inventory, Slice, Span, Time};
 
+use super::Stays;
 use crate::state::{Line, NodeRoom, Piece};
 
 /// Steps, from each of which on something is free until the next one; the last step has no end.
@@ -29,12 +30,11 @@ impl Timeline {
         Timeline { begins: vec![from], rooms: vec![NodeRoom::of(slice)] }
     }
 
-    /// Creates the timeline of a node with all its holders. A job that should have left by now stays until `overdue`.
-    pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, overdue: Time) -> Timeline {
+    /// Creates the timeline of a node with all its holders.
+    pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, stays: Stays) -> Timeline {
         let mut timeline = Timeline { begins: vec![now], rooms: vec![line.room.clone()] };
         for hold in line.holds() {
-            let until = if hold.until > now { hold.until } else { overdue };
-            timeline.take(until, Time::NEVER, &hold.piece, -1);
+            timeline.take(stays.until(hold.until), Time::NEVER, &hold.piece, -1);
         }
         if let Some(ghost) = line.ghost.filter(|ghost| *ghost > now) {
             timeline.take(now, ghost, &Piece::whole(inventory), 1);

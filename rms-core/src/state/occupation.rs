@@ -2,6 +2,7 @@
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, NodeId, Request, Time, View};
@@ -124,6 +125,12 @@ impl Occupation {
         if *n_nodes == 0 {
             self.ghosts.remove(&(until, from));
         }
+    }
+
+    /// Returns the next planned end of a job, or of a ghost, after this time.
+    pub(crate) fn next_end(&self, after: Time) -> Option<Time> {
+        let later = self.ends.range((Bound::Excluded((after, JobId(u64::MAX))), Bound::Unbounded));
+        later.map(|(end, _)| *end).next()
     }
 
     pub(crate) fn busy(&self) -> &View {

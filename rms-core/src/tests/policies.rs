@@ -61,6 +61,44 @@ fn under_conservative_who_waits_for_a_late_job_keeps_its_turn() {
     }
 }
 
+/// A job that is not gone a second after its wall time is over may stay until it is killed: so long others may use what
+/// is free beside it, and nothing else need happen for that. Before, they would delay who waits for it.
+#[test]
+fn who_would_have_delayed_the_next_job_starts_while_a_late_one_stays() {
+    for (policy, allocation) in [("views", "nodes"), ("easy", "nodes"), ("conservative", "nodes"), ("easy", "cores")] {
+        let mut world = World::new();
+        (1..=2).for_each(|number| {
+            world.node(&format!("n{number}"), &[]);
+        });
+        world.set("policy", policy);
+        world.set("allocation", allocation);
+        let [done, _late] = [(); 2].map(|()| world.submit(1, 10, &[]));
+        let next = world.submit(2, 100, &[]);
+        let short = world.submit(1, 8, &[]);
+        world.event(Event::Tick);
+        let limit = world.now + Span::from_secs(10);
+        let is_started = |world: &mut World, job| world.line(job).state == JobState::Started;
+        world.now += Span::from_secs(5);
+        world.ends(done);
+        world.event(Event::Tick);
+        world.now = limit + Span::from_millis(15);
+        let shorter = world.submit(1, 2, &[]);
+        world.event(Event::Tick);
+        assert!(!is_started(&mut world, short) && !is_started(&mut world, shorter), "{policy}, {allocation}");
+
+        let changes = limit + Span::from_secs(1);
+        assert_eq!(world.rms.next_timer(), Some(changes), "{policy}, {allocation}");
+        world.now = changes;
+        world.event(Event::Tick);
+        assert!(is_started(&mut world, short), "{policy}, {allocation}");
+        for _ in 0..2 {
+            let estimate = world.line(next).estimate;
+            assert_eq!(estimate, Some(limit + Span::from_secs(10)), "{policy}, {allocation}: it is killed then");
+            world.now += Span::from_secs(5);
+        }
+    }
+}
+
 /// After each pass a search of all jobs moves nobody: whom the pass has skipped could not have started earlier.
 #[test]
 fn long_whom_a_conservative_pass_skips_could_not_start_earlier() {

@@ -173,11 +173,11 @@ fn free_cores_of_several_nodes_are_no_place_for_one_task() {
 /// The late job is planned with for ten seconds more, beyond the end of the other one.
 #[test]
 fn a_job_that_stays_too_long_is_expected_to_leave_after_others() {
-    for (cores, secs) in [(4, 10), (3, 5)] {
+    for (cores, secs) in [(4, 9), (3, 1)] {
         let mut world = shared(&[(4, 0)]);
         world.asks(Ask { wall_millis: 10_000, ..PLAIN });
-        world.asks(Ask { cores: 2, wall_millis: 20_000, ..PLAIN });
-        world.now += Span::from_secs(15);
+        world.asks(Ask { cores: 2, wall_millis: 12_000, ..PLAIN });
+        world.now += Span::from_secs(11);
         let waits = world.asks(Ask { cores, ..PLAIN });
         assert_eq!(world.line(waits).estimate.map(|at| at.since(world.now)), Some(Span::from_secs(secs)), "{cores}");
     }

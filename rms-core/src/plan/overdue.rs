@@ -1,0 +1,40 @@
+//! How long a pass assumes jobs to stay that should have left.
+
+use rms_model::{Settings, Span, Time};
+
+/// Most jobs that reach the end of their wall time leave within this time.
+const SOON: Span = Span::from_secs(1);
+
+/// Assumes until when jobs stay, at the time of a pass. A job whose wall time is over gets TERM: it leaves soon, or is
+/// killed after the grace time, or nobody knows when it leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stays {
+    now: Time,
+    grace: Span,
+}
+
+impl Stays {
+    pub(crate) fn new(now: Time, settings: &Settings) -> Stays {
+        Stays { now, grace: settings.kill_grace }
+    }
+
+    /// Returns until when a job stays that is planned to leave at `planned`. It is later than now, because otherwise
+    /// others would be planned onto its nodes.
+    pub(super) fn until(self, planned: Time) -> Time {
+        let assumed = [planned, planned + SOON, planned + self.grace];
+        assumed.into_iter().find(|until| *until > self.now).unwrap_or_else(|| self.unknown())
+    }
+
+    /// Returns until when something stays of which only is known that it should leave.
+    pub(super) fn unknown(self) -> Time {
+        self.now + self.grace.max(SOON)
+    }
+
+    /// Returns the first time after `last` at which more is assumed for a job that is still there: with other
+    /// assumptions, others may start.
+    pub(crate) fn next_change(planned: impl Fn(Time) -> Option<Time>, settings: &Settings, last: Time) -> Option<Time> {
+        let change = |span: Span| Some(planned(last - span)? + span);
+        let changes = [change(SOON), change(settings.kill_grace)];
+        changes.into_iter().flatten().min()
+    }
+}
