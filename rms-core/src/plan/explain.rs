@@ -108,13 +108,14 @@ pub(crate) fn outcome_reason(
         let placement = plan.placements.get(waiting.placed_idx);
         *lenders = placement.and_then(|placed| mates::lenders(state, plan.now, placed.job, request, *at)).map(Box::new);
     }
-    if let (Some(Reason::Blocked { cluster, licence: Some(licence), by, .. }), Placed::Later { request, at, .. }) =
+    if let (Some(Reason::Blocked { cluster, licence: Some(licence), by, until, .. }), Placed::Later { request, at, .. }) =
         (&mut reason, outcome)
         && let Some(cluster) = state.cluster_named(cluster)
     {
         let planned = plan.placements.get(..waiting.placed_idx).unwrap_or(&plan.placements);
-        let last = *at - Span::from_millis(1);
-        *by = licences::holders(state, (plan.now, planned), cluster, &licence.name, (last, last + request.wall));
+        // It is missing last, or first.
+        let from = if *until < *at { plan.now } else { *at - Span::from_millis(1) };
+        *by = licences::holders(state, (plan.now, planned), cluster, &licence.name, (from, from + request.wall));
         by.truncate(MAX_BLOCKERS);
     }
     reason
@@ -156,7 +157,7 @@ fn outcome_reason_by(
                 Some(blocked) => blocked.licence.as_deref().map(|licence| (blocked.cluster, licence.clone())),
                 None => licences::shortage(state, plan.now, &spec.resources.licences, request),
             };
-            let (of_licence, licence) = licence.unzip();
+            let (mut of_licence, mut licence) = licence.unzip();
             if wants_neighbours && licence.is_none() && *at > plan.now && !nodes.is_empty() {
                 return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
             }
@@ -165,9 +166,16 @@ fn outcome_reason_by(
                 (_, _) => taken(*at, request, blocked.as_ref()),
             };
             // Nodes are free for it, or will be at once, and no job blocks it.
-            let Some(BusyWindow { cluster, wanted, capacity, busy, from, until, by }) = taken else {
+            let Some(BusyWindow { cluster, wanted, capacity, busy, mut from, mut until, by }) = taken else {
                 return Some(Reason::NotPlanned { next_pass });
             };
+            // There are nodes until then, but a licence is missing before.
+            let earlier = (licence.is_none() && from > plan.now)
+                .then(|| licences::missing(state, plan.now, &spec.resources.licences, request));
+            if let Some((of_cluster, shortage, at)) = earlier.flatten().filter(|(.., at)| *at < until) {
+                (of_licence, licence) = (Some(of_cluster), Some(shortage));
+                (from, until) = (plan.now, at);
+            }
             Some(Reason::Blocked {
                 cluster: state.clusters()[&of_licence.unwrap_or(cluster)].clone(),
                 wanted,

@@ -125,6 +125,18 @@ pub(super) fn shortage(
     })
 }
 
+/// As [`shortage`], and until when running jobs keep the licences that are missing.
+pub(super) fn missing(
+    state: &State,
+    now: Time,
+    wanted: &Devices,
+    request: &Request,
+) -> Option<(ClusterId, LicenceShortage, Time)> {
+    let (cluster, shortage) = shortage(state, now, wanted, request)?;
+    let until = Licences::new(state, now).first_fit(wanted, request, now).ok()?;
+    Some((cluster, shortage, until))
+}
+
 /// Returns the jobs that have some of this licence, or are planned to have some, at some of these times, in the order of
 /// their ends.
 pub(super) fn holders(

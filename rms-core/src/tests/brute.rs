@@ -438,8 +438,9 @@ impl SmallCluster {
                 assert!(ways.contains(part), "{job} has {part:?} of node {place}, but asks for {request:?}");
             }
             let end = started.at + request.wall;
-            // An overdue job is planned with for ten seconds more.
-            let until = if end > now { end } else { now + Span::from_secs(10) };
+            // A job that should have left stays a second more, or the ten of its grace time, or ten from now on.
+            let assumed = [end, end + Span::from_secs(1), end + Span::from_secs(10)];
+            let until = assumed.into_iter().find(|until| *until > now).unwrap_or(now + Span::from_secs(10));
             uses.push(Use { from: started.at, until, parts });
         }
         uses

@@ -112,6 +112,30 @@ fn a_job_planned_before_is_named_with_the_licence_that_it_gets() {
     }
 }
 
+/// Nodes are free for it until another one needs them: what keeps it from them is told, not what keeps it from the others.
+#[test]
+fn a_licence_that_is_missing_before_nodes_are_is_told() {
+    for (policy, allocation) in
+        ["views", "conservative"].into_iter().flat_map(|policy| [(policy, "nodes"), (policy, "cores")])
+    {
+        let mut world = world(policy, allocation);
+        let has = world.licensed("ansys", 30);
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(4), wall: Some(Span::from_secs(40)) }];
+            submission.resources.exclusive = true;
+        });
+        let waits = world.licensed("ansys", 25);
+        let line = world.line(waits);
+        let case = format!("{policy}, {allocation}: {line:?}");
+        assert_eq!(line.estimate.map(|at| at.since(world.now)), Some(Span::from_secs(70)), "{case}");
+        let Some(Reason::Blocked { licence: Some(licence), until, .. }) = line.reason else { panic!("{case}") };
+        let none = LicenceShortage { name: "ansys".to_owned(), wanted: 1, free: 0, total: 1 };
+        assert_eq!((*licence, until.since(world.now)), (none, Span::from_secs(30)), "{case}");
+        let Some(Reason::Blocked { by, .. }) = world.explained(waits) else { panic!("{case}") };
+        assert_eq!(by.iter().map(|holder| holder.job).collect::<Vec<_>>(), [has], "{case}");
+    }
+}
+
 #[test]
 fn licences_that_nobody_has_are_refused_with_what_there_is() {
     let mut world = world("views", "nodes");
