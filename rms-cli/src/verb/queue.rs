@@ -296,10 +296,10 @@ fn short_reason(reason: &Reason, now: Time) -> String {
             format!("({wanted} of {cluster} wanted, {} {what})", lacking.n_nodes)
         }
         Reason::TooFewNodes { cluster, wanted, usable, contiguous: true, .. } => {
-            format!("({wanted} neighbours of {cluster} wanted, {usable} usable)")
+            format!("({wanted} neighbours of {cluster} needed, {usable} usable)")
         }
         Reason::TooFewNodes { cluster, wanted, usable, .. } => {
-            format!("({wanted} of {cluster} wanted, {usable} usable)")
+            format!("({wanted} of {cluster} needed, {usable} usable)")
         }
         Reason::Behind { policy, job, .. } => format!("({policy}: behind {job})"),
         Reason::Blocked { licence: Some(licence), .. } => format!("(licence {}: {} free)", licence.name, licence.free),
