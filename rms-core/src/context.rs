@@ -80,6 +80,8 @@ pub(crate) struct Passes {
     pub(crate) wanted: bool,
     pub(crate) last: Option<Time>,
     pub(crate) count: u64,
+    /// When the first waiting evolving application is planned to start.
+    pub(crate) next_start: Option<Time>,
     /// The most that a fact has freed since the last pass.
     freed: Freed,
     /// The nodes of jobs that have ended since the last pass, if any cluster is shared by cores.
@@ -206,7 +208,9 @@ impl Context {
         // A promise is kept even if nothing else happens at its time.
         let due = match self.passes.wanted {
             true => Some(Time::EPOCH),
-            false => self.state.next_promise().into_iter().chain(self.next_late_end()).min(),
+            false => {
+                [self.state.next_promise(), self.passes.next_start, self.next_late_end()].into_iter().flatten().min()
+            }
         };
         let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
         due.map(|due| due.max(after))
@@ -214,8 +218,8 @@ impl Context {
 
     /// Returns the next time at which a job that should have left is planned to stay longer.
     fn next_late_end(&self) -> Option<Time> {
-        let occupation = self.state.occupation();
-        Stays::next_change(|after| occupation.next_end(after), self.state.settings(), self.passes.last?)
+        let stays = Stays::new(self.passes.last?, self.state.settings());
+        stays.next_change(|after| self.state.occupation().next_end(after))
     }
 
     /// Wants a pass over all waiting jobs if a job is planned to stay longer than at the last pass: those that would

@@ -19,9 +19,11 @@ impl Jobs<'_> {
         if self.state().settings().policy == Policy::Slowdown {
             self.share_nodes(now, step, by_nodes);
         }
+        let n_queued = self.state().n_queued();
         let (plan, changes) = self.context.pass(now);
         let is_promised = self.state().settings().policy == Policy::Conservative;
         let mut starts = Vec::new();
+        let mut next_start = None;
         for placement in plan.placements {
             let job = placement.job;
             let promise = match placement.outcome {
@@ -36,7 +38,11 @@ impl Jobs<'_> {
                     continue;
                 }
                 // A promise is for one size at one time: an evolving application is placed anew in each pass.
-                Placed::Later { fit: Some(_), .. } => None,
+                Placed::Later { fit: Some(_), at, .. } => {
+                    let at = if at > now { at } else { now + Span::from_secs(1) };
+                    next_start = Some(next_start.map_or(at, |next: Time| next.min(at)));
+                    None
+                }
                 // A promise for now that could not be kept for lack of nodes does not justify another pass at once; nor
                 // does one of nodes whose agents are away.
                 Placed::Later { option_idx, at, nodes, .. } => {
@@ -51,6 +57,11 @@ impl Jobs<'_> {
                 starts.push((job, promise));
             }
         }
+        self.context.passes.next_start = next_start;
+        // Others have come within the depth of the queue in the place of those that have started.
+        let has_started = self.state().n_queued() < n_queued;
+        self.context.passes.wanted |=
+            has_started && self.state().depth().is_some_and(|depth| n_queued > depth as usize);
         if !starts.is_empty() {
             self.context.record(step, Fact::StartsPromised { starts });
         }

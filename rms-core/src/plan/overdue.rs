@@ -30,11 +30,13 @@ impl Stays {
         self.now + self.grace.max(SOON)
     }
 
-    /// Returns the first time after `last` at which more is assumed for a job that is still there: with other
-    /// assumptions, others may start.
-    pub(crate) fn next_change(planned: impl Fn(Time) -> Option<Time>, settings: &Settings, last: Time) -> Option<Time> {
-        let change = |span: Span| Some(planned(last - span)? + span);
-        let changes = [change(SOON), change(settings.kill_grace)];
+    /// Returns when others may start because more is assumed than at this time for jobs that are still there then.
+    /// `next_end` returns the first planned end after a time.
+    pub(crate) fn next_change(self, next_end: impl Fn(Time) -> Option<Time>) -> Option<Time> {
+        let change = |span: Span| Some(next_end(self.now - span)? + span);
+        let oldest = next_end(Time::EPOCH)?;
+        let is_unknown = oldest + self.grace.max(SOON) <= self.now;
+        let changes = [change(SOON), change(self.grace), is_unknown.then(|| self.unknown())];
         changes.into_iter().flatten().min()
     }
 }

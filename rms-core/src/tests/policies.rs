@@ -2,7 +2,7 @@
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
-use rms_model::{Inventory, JobId, Outcome, Span, Time};
+use rms_model::{ExpandLimit, Inventory, JobId, Outcome, Span, Time};
 use test_kit::for_seeds;
 
 use super::{NullJournal, World};
@@ -97,6 +97,46 @@ fn who_would_have_delayed_the_next_job_starts_while_a_late_one_stays() {
             world.now += Span::from_secs(5);
         }
     }
+}
+
+/// Who starts gives up a place within the depth of the queue to the next one, which may start as well.
+#[test]
+fn who_comes_within_the_depth_of_the_queue_starts_at_the_same_instant() {
+    for policy in ["views", "easy", "conservative"] {
+        let mut world = World::new();
+        (1..=3).for_each(|number| {
+            world.node(&format!("n{number}"), &[]);
+        });
+        world.set("policy", policy);
+        world.set("queue_depth", "1");
+        let first = world.submit(3, 100, &[]);
+        let others = [(); 3].map(|()| world.submit(1, 100, &[]));
+        world.event(Event::Tick);
+        world.now += Span::from_secs(10);
+        world.ends(first);
+        while world.rms.next_timer().is_some_and(|at| at <= world.now) {
+            world.event(Event::Tick);
+        }
+        assert_eq!(others.map(|job| world.line(job).state), [JobState::Started; 3], "{policy}");
+    }
+}
+
+/// Its first stage fits now, and its second one when the other job has left: it starts so that it has both in time.
+#[test]
+fn an_evolving_application_starts_when_that_was_planned() {
+    let mut world = World::new();
+    (1..=3).for_each(|number| {
+        world.node(&format!("n{number}"), &[]);
+    });
+    world.submit(1, 100, &[]);
+    let evolves = world.evolving("1x20s,3x30s", ExpandLimit::NONE);
+    world.event(Event::Tick);
+    let at = world.now + Span::from_secs(80);
+    assert_eq!(world.line(evolves).estimate, Some(at));
+    assert_eq!(world.rms.next_timer(), Some(at));
+    world.now = at;
+    world.event(Event::Tick);
+    assert_eq!(world.line(evolves).state, JobState::Started);
 }
 
 /// After each pass a search of all jobs moves nobody: whom the pass has skipped could not have started earlier.

@@ -11,6 +11,7 @@ mod ends;
 mod fcfs;
 mod ghost;
 mod holds;
+mod idle;
 mod losses;
 mod oversubscription;
 mod place;
@@ -41,6 +42,7 @@ pub(crate) use durable::{acknowledged_jobs_are_kept, restored_is_equal, results_
 pub(crate) use ends::everything_ended;
 pub(crate) use fcfs::later_requests_change_nothing;
 pub(crate) use holds::held_is_promised;
+pub(crate) use idle::nobody_could_start;
 pub(crate) use releases::nobody_overstays;
 pub(crate) use timely::nothing_is_overdue;
 pub(crate) use views::held_as_planned;
@@ -81,6 +83,7 @@ pub enum Rule {
     Losses,
     Slowed,
     Place,
+    Idle,
     Answers,
     /// [`State::check`].
     State,
@@ -113,6 +116,7 @@ impl fmt::Display for Rule {
             Rule::Losses => "a lost node is a shrink for who can go on without it, and for nobody else",
             Rule::Slowed => "no job that did not opt in is ever slowed (004, §3.3)",
             Rule::Place => "a job has only nodes that it asked for, by name and contiguous (004, §3.2.4)",
+            Rule::Idle => "who can start does so without another event",
             Rule::Answers => "whoever asks is answered once, with what is durable",
             Rule::State => "the state is consistent",
             Rule::Spin => "time goes on",

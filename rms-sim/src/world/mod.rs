@@ -196,11 +196,24 @@ impl World {
             let turn = self.server.as_ref().and_then(Server::next_turn);
             let next = [self.agenda.next(), turn].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else { break };
+            self.look_at_idle(next)?;
             self.now = self.now.max(next);
             self.instant()?;
         }
         self.now = self.now.max(until);
         Ok(())
+    }
+
+    /// Checks, if the server is in order, that nobody could start before `next`.
+    fn look_at_idle(&self, next: Time) -> Result<(), Violation> {
+        let in_order = |server: &&Server| {
+            let server_loop = &server.server_loop;
+            !server_loop.is_behind() && server_loop.failure().is_none() && server_loop.shortage().is_none()
+        };
+        match self.server.as_ref().filter(in_order) {
+            Some(server) => check::nobody_could_start(server.state(), self.now, next),
+            None => Ok(()),
+        }
     }
 
     /// Processes everything that happens now: first what arrives, then the server's turn.

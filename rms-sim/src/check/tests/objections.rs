@@ -496,6 +496,21 @@ fn a_node_that_a_job_was_not_to_use() {
     objects(Rule::Place, elsewhere);
 }
 
+#[test]
+fn a_job_that_waits_beside_a_free_node() {
+    let mut world = world_of(1);
+    let runs = world.submit(rigid(1, hours(1)));
+    world.submit(rigid(1, hours(1)));
+    world.after(secs(5));
+    let (state, now) = (world.state(), world.now());
+    assert_eq!(nobody_could_start(state, now, now + secs(60)), Ok(()));
+    let mut left = Replay::of(state.clone());
+    let record = state.jobs()[&runs].record(runs, now, Outcome::Completed, Vec::new(), (None, None));
+    let done = Fact::JobDone { record: Box::new(record), ghost_until: now, negotiations: Vec::new(), told: None };
+    left.follow(&done).expect("the job is there");
+    objects(Rule::Idle, nobody_could_start(left.state(), now, now + secs(60)));
+}
+
 /// A rule without a story does not compile.
 #[test]
 fn every_rule_has_its_story() {
@@ -524,6 +539,7 @@ fn every_rule_has_its_story() {
             Rule::State => a_state_in_which_two_jobs_have_one_node,
             Rule::Slowed => jobs_that_never_said_that_they_share,
             Rule::Place => a_gap_between_nodes_that_were_to_follow_one_another,
+            Rule::Idle => a_job_that_waits_beside_a_free_node,
             Rule::Losses => nodes_that_are_lost_and_missed_or_not_missed,
             Rule::Answers => an_answer_of_what_is_not_durable_one_too_many_and_one_too_few,
             Rule::Spin => more_facts_than_a_small_world_can_have,
