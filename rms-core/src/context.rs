@@ -11,7 +11,7 @@ use rms_model::{Generation, JobId, NodeId, Policy, Settings, Span, Time};
 
 use crate::depth::Walks;
 use crate::plan::views::Streams;
-use crate::plan::{self, KeptPlan, Plan, Scope, Stays};
+use crate::plan::{self, KeptPlan, Overdue, Plan, Scope};
 use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
@@ -218,8 +218,8 @@ impl Context {
 
     /// Returns the next time at which a job that should have left is planned to stay longer.
     fn next_late_end(&self) -> Option<Time> {
-        let stays = Stays::new(self.passes.last?, self.state.settings());
-        stays.next_change(|after| self.state.occupation().next_end(after))
+        let overdue = Overdue::new(self.passes.last?, self.state.settings());
+        overdue.next_change(|after| self.state.occupation().next_end(after))
     }
 
     /// Wants a pass over all waiting jobs if a job is planned to stay longer than at the last pass: those that would

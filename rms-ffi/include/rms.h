@@ -168,7 +168,8 @@ template <typename T> inline T rms_init() {
 // A warning, described in the text: the RMS did not accept a request, or is temporarily unreachable.
 #define RMS_EVENT_WARNING 6
 
-// The job has ended or is being ended. No event follows.
+// The job has ended or is being ended. No event follows. At the end of its wall time (see rms_until) the processes get
+// TERM, and this event comes when they are gone.
 #define RMS_EVENT_ENDED 7
 
 // The job has another negotiator now. No event follows.
@@ -436,7 +437,7 @@ int rms_nodes(struct rms_session *session,
 
 // Writes the nodes that the application can use to a hostfile for mpirun: one line each, "name slots=cpus". Nodes that
 // it is leaving, and nodes that are not ready yet, are left out. If the path is NULL, it is $RMS_HOSTFILE. The file is
-// replaced by renaming, so readers never see a part of it.
+// replaced by renaming, so readers never see a part of it; what is there and no regular file is left alone.
 int rms_write_hostfile(struct rms_session *session,
                        const char *path);
 

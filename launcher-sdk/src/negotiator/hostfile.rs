@@ -38,8 +38,13 @@ pub(super) fn staying(holding: &Holding) -> impl Iterator<Item = &HeldNode> {
     holding.nodes.iter().filter(|node| !node.is_departing && !node.is_coming)
 }
 
-/// Writes the file atomically: readers see the old nodes or the new ones.
+/// Writes the file atomically: readers see the old nodes or the new ones. A symbolic link stays, and what it leads to is
+/// replaced. What is no regular file is left alone.
 pub(super) fn write(holding: &Holding, path: &Path, style: HostfileStyle) -> io::Result<()> {
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file() && !found.is_symlink()) {
+        return Err(io::Error::other("it is there, and is no regular file"));
+    }
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     // Several threads may write the same file; each renames only what it has written itself.
     static N_WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -105,6 +110,14 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).expect("there"), "# generation 3\nn2\nn0\n");
         assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1, "nothing is left beside it");
         assert!(write(&holding(), Path::new("/"), HostfileStyle::Names).is_err());
+        let (link, socket) = (dir.path().join("link"), dir.path().join("socket"));
+        std::os::unix::fs::symlink(&path, &link).expect("ours");
+        write(&holding(), &link, HostfileStyle::Mpich).expect("written");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert_eq!(fs::read_to_string(&path).expect("there"), "# generation 3\nn2:8\nn0:1\n");
+        let _listens = std::os::unix::net::UnixListener::bind(&socket).expect("ours");
+        assert!(write(&holding(), &socket, HostfileStyle::Names).is_err());
+        assert!(!fs::symlink_metadata(&socket).expect("there").is_file(), "it is a socket as before");
     }
 
     #[test]

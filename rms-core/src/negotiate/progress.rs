@@ -282,9 +282,12 @@ impl Negotiations<'_> {
                     self.negotiators.refusals.note_given(job, agreed, until);
                 }
             }
-            (Side::Application, Direction::Shrink) => {
-                self.negotiators.refusals.note(job, Direction::Grow, agreed, until);
+            // What it has declined before still counts.
+            (Side::Application, Direction::Shrink) if agreed > 0 => {
+                let declined = self.negotiators.refusals.nodes(job, Direction::Grow).max(agreed);
+                self.negotiators.refusals.note(job, Direction::Grow, declined, until);
             }
+            (Side::Application, Direction::Shrink) => {}
             (Side::Application, Direction::Grow) => {}
         }
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rms_model::profile::Block;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Packing, Profile, Request, Slice, Span, Time};
 
-use super::Stays;
+use super::Overdue;
 use super::alike::{Checks, Timelines};
 use super::frontier::{SliceFrontier, SliceWant};
 use super::slices::keeping_least;
@@ -46,7 +46,7 @@ pub(super) struct Grid<'a> {
     /// All nodes in their order of neighbourhood.
     pub(super) in_order: &'a [NodeId],
     pub(super) now: Time,
-    pub(super) stays: Stays,
+    pub(super) overdue: Overdue,
     /// The timelines of nodes that were searched, by the index of the node.
     pub(super) timelines: Timelines,
     /// Whether anything is planned that begins later than now, or a held node is treated as free. If not, room on a
@@ -106,7 +106,7 @@ impl<'a> Grid<'a> {
             shared,
             in_order: state.neighbours(cluster),
             now,
-            stays: Stays::new(now, state.settings()),
+            overdue: Overdue::new(now, state.settings()),
             timelines: Timelines::new(now, most_cores),
             has_plans: false,
             next_use: Vec::new(),
@@ -213,13 +213,13 @@ impl<'a> Grid<'a> {
     }
 
     fn draw_all(&mut self) {
-        let (shared, now, stays) = (self.shared, self.now, self.stays);
-        self.timelines.draw_all(shared.lines(), |line| Timeline::of(line, &shared.kinds()[line.kind], now, stays));
+        let (shared, now, overdue) = (self.shared, self.now, self.overdue);
+        self.timelines.draw_all(shared.lines(), |line| Timeline::of(line, &shared.kinds()[line.kind], now, overdue));
     }
 
     fn draw(&mut self, idx: usize) -> usize {
-        let (shared, now, stays) = (self.shared, self.now, self.stays);
-        let draw = |line: &Line| Timeline::of(line, &shared.kinds()[line.kind], now, stays);
+        let (shared, now, overdue) = (self.shared, self.now, self.overdue);
+        let draw = |line: &Line| Timeline::of(line, &shared.kinds()[line.kind], now, overdue);
         self.timelines.draw(idx, shared.lines(), draw)
     }
 
@@ -346,7 +346,7 @@ impl<'a> Grid<'a> {
             room.take(held, -1);
             room.holds(piece).then_some(until.max(ghost))
         };
-        let mut ends = line.holds().iter().map(|hold| (self.stays.until(hold.until), &*hold.piece));
+        let mut ends = line.holds().iter().map(|hold| (self.overdue.until(hold.until), &*hold.piece));
         if line.holds().first().is_none_or(|hold| hold.until > self.now) {
             return ends.find_map(leave);
         }
@@ -515,7 +515,7 @@ impl<'a> Grid<'a> {
     /// Returns what is free of a node over time.
     pub(super) fn drawn(&self, idx: usize) -> Cow<'_, Timeline> {
         let line = self.line(idx);
-        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.stays);
+        let draw = || Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
         self.timelines.get(idx).map_or_else(|| Cow::Owned(draw()), Cow::Borrowed)
     }
 
@@ -598,7 +598,7 @@ impl<'a> Grid<'a> {
     pub(super) fn free_up(&mut self, job: JobId, node: NodeId) -> Option<(Place, Time)> {
         let idx = self.shared.line_idx(node).ok()?;
         let hold = self.line(idx).hold_of(job)?;
-        let until = self.stays.until(hold.until);
+        let until = self.overdue.until(hold.until);
         let place = Place { cluster: self.cluster, node, idx, piece: Piece::clone(&hold.piece) };
         self.has_plans = true;
         Some((place, until))
@@ -651,7 +651,7 @@ impl<'a> Grid<'a> {
             let times = match self.timelines.get(idx) {
                 Some(timeline) => timeline.busy(self.now),
                 None => {
-                    let last = line.holds().iter().map(|hold| self.stays.until(hold.until)).max();
+                    let last = line.holds().iter().map(|hold| self.overdue.until(hold.until)).max();
                     let last = last.max(line.ghost.filter(|ghost| *ghost > self.now));
                     last.map(|last| (self.now, last)).into_iter().collect()
                 }

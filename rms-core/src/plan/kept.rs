@@ -271,7 +271,7 @@ impl Grid<'_> {
     /// Draws nodes that are alike anew, with these pieces that jobs hold there; `None` if there is no room for that.
     fn redraw<'t>(&mut self, nodes: &[usize], pieces: impl Iterator<Item = (&'t Taken, &'t Piece)>) -> Option<()> {
         let line = &self.shared.lines()[nodes[0]].1;
-        let mut timeline = Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.stays);
+        let mut timeline = Timeline::of(line, &self.shared.kinds()[line.kind], self.now, self.overdue);
         for (taken, piece) in pieces {
             if !timeline.fits_at(piece, taken.wall(), taken.at) {
                 return None;

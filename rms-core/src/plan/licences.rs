@@ -7,7 +7,7 @@ use rms_model::profile::Step;
 use rms_model::{ClusterId, Devices, JobId, Mebibytes, NodeId, Request, Slice, Span, Time};
 
 use super::timeline::Timeline;
-use super::{Blocked, Placement, Stays};
+use super::{Blocked, Overdue, Placement};
 use crate::state::job::Job;
 use crate::state::{Piece, State};
 
@@ -30,7 +30,7 @@ impl Licences {
         let mut licences = Licences { by_cluster: state.clusters().iter().filter_map(pool).collect() };
         for (_, entry) in state.licensed() {
             let Some(started) = entry.started() else { continue };
-            let until = Stays::new(now, state.settings()).until(started.at + started.request.wall);
+            let until = Overdue::new(now, state.settings()).until(started.at + started.request.wall);
             licences.take_of(entry, &started.request, (now, until), 1);
         }
         licences

@@ -57,7 +57,7 @@ pub(crate) use free::{free_for, has_room_to_grow, is_free_for, slices_to_grow};
 pub(crate) use kept::KeptPlan;
 pub(crate) use ledger::base_blocks;
 pub(crate) use mates::{GuestStart, LentCores, SharingRound};
-pub(crate) use overdue::Stays;
+pub(crate) use overdue::Overdue;
 pub(crate) use promised::first_late_stage;
 pub(crate) use row::row_beside;
 

@@ -8,14 +8,14 @@ const SOON: Span = Span::from_secs(1);
 /// Assumes until when jobs stay, at the time of a pass. A job whose wall time is over gets TERM: it leaves soon, or is
 /// killed after the grace time, or nobody knows when it leaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stays {
+pub(crate) struct Overdue {
     now: Time,
     grace: Span,
 }
 
-impl Stays {
-    pub(crate) fn new(now: Time, settings: &Settings) -> Stays {
-        Stays { now, grace: settings.kill_grace }
+impl Overdue {
+    pub(crate) fn new(now: Time, settings: &Settings) -> Overdue {
+        Overdue { now, grace: settings.kill_grace }
     }
 
     /// Returns until when a job stays that is planned to leave at `planned`. It is later than now, because otherwise

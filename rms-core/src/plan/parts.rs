@@ -2,7 +2,7 @@
 
 use rms_model::{ClusterId, NodeId, Request, Settings, Time};
 
-use super::Stays;
+use super::Overdue;
 use crate::state::job::{Job, Phase, Started};
 
 /// What a job that holds nodes will hold for some time.
@@ -36,7 +36,11 @@ pub(super) fn parts(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     // Other jobs are planned for what it gives back; otherwise nodes that gather for one of them would be given out
     // meanwhile.
     for (idx, back) in entry.returns(settings).iter().enumerate() {
-        split(&mut parts, back.at.max(Stays::new(now, settings).unknown()), WhichNodes::Staying { n_returns: idx + 1 });
+        split(
+            &mut parts,
+            back.at.max(Overdue::new(now, settings).unknown()),
+            WhichNodes::Staying { n_returns: idx + 1 },
+        );
     }
     parts
 }
@@ -63,7 +67,7 @@ fn split(parts: &mut Vec<Part>, at: Time, staying: WhichNodes) {
 }
 
 fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
-    let stays = Stays::new(now, settings);
+    let overdue = Overdue::new(now, settings);
     // It may hold them as long as its other nodes, unless it gets them for a limited time.
     let promised = |held: Part| {
         let all = entry.negotiations.iter().flat_map(|negotiations| &negotiations.all);
@@ -78,12 +82,15 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
             let late_by = now.since(course.next_change());
             let is_due = course.next_change() <= now;
             let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
-            let held_until =
-                if is_due && !is_growing { stays.until(course.next_change()) } else { course.next_change() + late_by };
+            let held_until = if is_due && !is_growing {
+                overdue.until(course.next_change())
+            } else {
+                course.next_change() + late_by
+            };
             let held = Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held };
             let mut parts = vec![held];
             if !evolved.leaving.is_empty() {
-                parts.push(Part { from: (*at).min(now), until: stays.unknown(), nodes: WhichNodes::Leaving });
+                parts.push(Part { from: (*at).min(now), until: overdue.unknown(), nodes: WhichNodes::Leaving });
             }
             parts.extend(promised(held));
             let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
@@ -94,10 +101,10 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
             parts
         }
         Phase::Started(started) => {
-            let until = stays.until(started.at + started.request.wall);
+            let until = overdue.until(started.at + started.request.wall);
             // The clock may have been set back since; a job that holds a node holds it now.
             let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
-            let leaving = Part { until: stays.unknown(), nodes: WhichNodes::Leaving, ..held };
+            let leaving = Part { until: overdue.unknown(), nodes: WhichNodes::Leaving, ..held };
             let is_leaving = !entry.leaving().is_empty();
             let parts = [Some(held), is_leaving.then_some(leaving), promised(held)];
             parts.into_iter().flatten().collect()

@@ -5,7 +5,7 @@ use std::iter;
 
 use rms_model::{Inventory, Slice, Span, Time};
 
-use super::Stays;
+use super::Overdue;
 use crate::state::{Line, NodeRoom, Piece};
 
 /// Steps, from each of which on something is free until the next one; the last step has no end.
@@ -31,10 +31,10 @@ impl Timeline {
     }
 
     /// Creates the timeline of a node with all its holders.
-    pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, stays: Stays) -> Timeline {
+    pub(super) fn of(line: &Line, inventory: &Inventory, now: Time, overdue: Overdue) -> Timeline {
         let mut timeline = Timeline { begins: vec![now], rooms: vec![line.room.clone()] };
         for hold in line.holds() {
-            timeline.take(stays.until(hold.until), Time::NEVER, &hold.piece, -1);
+            timeline.take(overdue.until(hold.until), Time::NEVER, &hold.piece, -1);
         }
         if let Some(ghost) = line.ghost.filter(|ghost| *ghost > now) {
             timeline.take(now, ghost, &Piece::whole(inventory), 1);

@@ -115,7 +115,7 @@ pub extern "C" fn rms_nodes(session: *mut Session, nodes: *mut Node, capacity: u
 
 /// Writes the nodes that the application can use to a hostfile for mpirun: one line each, "name slots=cpus". Nodes that
 /// it is leaving, and nodes that are not ready yet, are left out. If the path is NULL, it is $RMS_HOSTFILE. The file is
-/// replaced by renaming, so readers never see a part of it.
+/// replaced by renaming, so readers never see a part of it; what is there and no regular file is left alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn rms_write_hostfile(session: *mut Session, path: *const c_char) -> c_int {
     guard(|| {

@@ -1,6 +1,6 @@
 //! Which applications the server offers nodes for which no job waits.
 
-use negotiation::Direction;
+use negotiation::{Direction, Item, Phase, Resource};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, Speedup, Time};
 
@@ -83,7 +83,11 @@ fn what_was_declined_is_offered_again_later_or_when_there_is_more() {
     scene.after(Span::from_secs(1));
     let offer = scene.offer_to(job).expect("two are idle");
     scene.declines(job, offer);
-    scene.after(Span::from_secs(59));
+    let shorter = scene.app_opens(job, Direction::Shrink, Item::up_to(Resource::Time, 3_600_000, 1000));
+    assert!(matches!(scene.app_phase(job, shorter), Phase::Applied | Phase::Ended(_)));
+    scene.after(Span::from_secs(1));
+    assert_eq!(scene.offer_to(job), None, "it gives back none for which others would be offered");
+    scene.after(Span::from_secs(58));
     assert_eq!(scene.offer_to(job), None, "it has just declined two");
     scene.after(Span::from_secs(2));
     let again = scene.offer_to(job).expect("a minute is over");
