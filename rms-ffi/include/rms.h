@@ -168,8 +168,7 @@ template <typename T> inline T rms_init() {
 // A warning, described in the text: the RMS did not accept a request, or is temporarily unreachable.
 #define RMS_EVENT_WARNING 6
 
-// The job has ended or is being ended. No event follows. At the end of its wall time (see rms_until) the processes get
-// TERM, and this event comes when they are gone.
+// The job has ended or is being ended, also by its wall time (see rms_until). No event follows.
 #define RMS_EVENT_ENDED 7
 
 // The job has another negotiator now. No event follows.

@@ -93,8 +93,7 @@ pub const RMS_EVENT_OVER: i32 = 4;
 pub const RMS_EVENT_NODES: i32 = 5;
 /// A warning, described in the text: the RMS did not accept a request, or is temporarily unreachable.
 pub const RMS_EVENT_WARNING: i32 = 6;
-/// The job has ended or is being ended. No event follows. At the end of its wall time (see rms_until) the processes get
-/// TERM, and this event comes when they are gone.
+/// The job has ended or is being ended, also by its wall time (see rms_until). No event follows.
 pub const RMS_EVENT_ENDED: i32 = 7;
 /// The job has another negotiator now. No event follows.
 pub const RMS_EVENT_REPLACED: i32 = 8;

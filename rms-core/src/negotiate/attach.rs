@@ -14,7 +14,7 @@ use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::rate::{CallRate, MAX_CALLS, RateDecision};
 use crate::state::fact::Fact;
-use crate::state::job::Share;
+use crate::state::job::{Share, Started};
 use crate::state::negotiations::{JobNegotiations, Negotiation};
 use crate::step::Step;
 
@@ -44,7 +44,7 @@ impl Negotiations<'_> {
         call: NegotiatorCall,
     ) -> Result<(), Violation> {
         let answer = |answer| Effect::NegotiatorAnswer { ticket, answer };
-        let job = match self.job_of_caller(who) {
+        let job = match self.job_of_caller(now, who) {
             Ok(job) => job,
             Err(refusal) => {
                 step.order(answer(Err(refusal)));
@@ -117,11 +117,13 @@ impl Negotiations<'_> {
     }
 
     /// Returns the job whose present execution the caller represents.
-    fn job_of_caller(&self, who: &Identity) -> Result<JobId, Refusal> {
+    fn job_of_caller(&self, now: Time, who: &Identity) -> Result<JobId, Refusal> {
         let wrong_role = Refusal::WrongRole { expected: Role::Job, actual: who.role };
         let (job, run) = who.as_job().ok_or(wrong_role)?;
         let entry = self.context.state().jobs().get(&job).ok_or(Refusal::NotRunning(job))?;
-        let is_running = entry.started().is_some_and(|started| started.ending.is_none());
+        // The server ends evolving jobs, and others end by their wall time.
+        let is_over = |started: &Started| entry.spec.evolving.is_none() && started.is_overdue(now);
+        let is_running = entry.started().is_some_and(|started| started.ending.is_none() && !is_over(started));
         if entry.run != run {
             return Err(Refusal::AnotherRun { who: who.clone() });
         }

@@ -149,6 +149,7 @@ impl Negotiations<'_> {
             && at <= now
         {
             self.end_unattended(now, step, job);
+            self.end_overdue(now, step, job);
             self.review(now, step, job);
             // A job that is still due after its review is scheduled later, or this loop would not end.
             if self.negotiators.wake_of.get(&job) == Some(&at) {
@@ -211,14 +212,15 @@ impl Negotiations<'_> {
     fn next_wake(&self, job: JobId) -> Option<Time> {
         let entry = self.context.state().jobs().get(&job)?;
         let started = entry.started().filter(|started| started.ending.is_none())?;
-        let negotiations = entry.negotiations.as_deref()?;
+        let negotiations = entry.negotiations.as_deref().into_iter();
         let dialogues = self.negotiators.dialogues.get(&job).and_then(negotiation::Dialogues::next_deadline);
-        let all = negotiations.open().filter_map(|negotiation| self.due_of(negotiation));
+        let all = negotiations.flat_map(|all| all.open()).filter_map(|negotiation| self.due_of(negotiation));
         let departing = started.evolved.iter().flat_map(|evolved| evolved.departing.values());
         let departures = departing.map(|since| *since + self.promise_span());
         let loans = self.next_loan(job);
         let silence = self.reattach_deadline(job);
-        dialogues.into_iter().chain(all).chain(departures).chain(loans).chain(silence).min()
+        let end = self.ends_by_itself(job).then(|| started.until() + rms_model::Span::from_millis(1));
+        dialogues.into_iter().chain(all).chain(departures).chain(loans).chain(silence).chain(end).min()
     }
 
     fn due_of(&self, negotiation: &Negotiation) -> Option<Time> {
@@ -308,6 +310,21 @@ impl Negotiations<'_> {
             step.order(Effect::TellNegotiator { job, notice });
         }
         self.forget_negotiations(job);
+    }
+
+    /// Ends the negotiations of a job whose wall time is over: its supervisors end it on their own, and it may use its
+    /// grace time.
+    fn end_overdue(&mut self, now: Time, step: &mut Step, job: JobId) {
+        if self.ends_by_itself(job) && self.is_overdue(now, job) {
+            self.end_negotiations(now, step, job, &Outcome::WallTime);
+        }
+    }
+
+    /// Returns whether a job with a negotiator runs that no order of the server will end.
+    fn ends_by_itself(&self, job: JobId) -> bool {
+        let entry = &self.context.state().jobs()[&job];
+        let is_running = entry.started().is_some_and(|started| started.ending.is_none());
+        is_running && entry.spec.evolving.is_none() && self.negotiators.attached.contains_key(&job)
     }
 
     /// Forgets what is known of a job beside the state.

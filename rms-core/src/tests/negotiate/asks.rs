@@ -147,9 +147,11 @@ fn a_job_whose_wall_time_is_over_gets_no_more_of_anything() {
         let refused = scene.refusal(ticket).map(|refusal| refusal.to_string()).unwrap_or_default();
         assert!(refused.contains("is over: it is being ended"), "{refused}");
     }
-    let longer = scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Time, 3_600_000, 3_600_000));
-    let reason = scene.app(job).dialogues.get(longer).and_then(|dialogue| dialogue.reason());
-    assert_eq!((reason, wall(&scene, job)), (Some(Reason::Stopping), hour()));
+    // It has been told, and what it says nevertheless changes nothing.
+    assert_eq!(scene.apps[&job].ended, Some(Outcome::WallTime));
+    scene.app_opens(job, Direction::Grow, Item::up_to(Resource::Time, 3_600_000, 3_600_000));
+    let n_free = scene.n_free();
+    assert_eq!((wall(&scene, job), scene.held(job).len(), n_free), (hour(), 1, 2));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use negotiation::{Action, Direction, Phase};
 use rms_api::Call;
 use rms_api::call::Select;
 use rms_api::desired::Aim;
-use rms_model::{JobId, NodeId, OnResize, Span};
+use rms_model::{JobId, NodeId, OnResize, Outcome, Span};
 
 use super::{Scene, malleable, nodes};
 
@@ -42,6 +42,25 @@ fn processes_may_end_by_themselves_where_the_application_has_let_go() {
     assert_eq!(patience(&mut scene, 4, job), Span::from_secs(7), "that is remembered");
     scene.call(Call::Cancel { select: Select::Ids(vec![job]) }).expect("it may be");
     assert_eq!(patience(&mut scene, 4, job), Span::ZERO, "who is ended has no more time for it");
+    scene.is_durable();
+}
+
+/// Its supervisors end it on their own, and it may ignore TERM for its grace time.
+#[test]
+fn the_end_of_the_wall_time_is_told_before_the_processes_are_gone() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(2, Span::from_mins(10), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    scene.after(Span::from_mins(9));
+    let item = scene.item(job, 9);
+    let id = scene.app_opens(job, Direction::Grow, item);
+    scene.after(Span::from_mins(1));
+    assert_eq!(scene.apps[&job].ended, None);
+    scene.after(Span::from_millis(1));
+    assert_eq!(scene.apps[&job].ended, Some(Outcome::WallTime));
+    assert!(matches!(scene.phase(job, id), Phase::Ended(_)));
+    assert_eq!((scene.n_free(), scene.held(job).len()), (2, 2), "nothing is held for it, and it has its nodes");
+    assert!(scene.attach(job).is_err(), "it will not be there for long");
     scene.is_durable();
 }
 
