@@ -190,11 +190,6 @@ pub enum ConfigError {
         "devices are not usable: a {0} has no file where others have: name the files of each, or only their number"
     )]
     NoFile(String),
-    #[error(
-        "nothing enforces {0} with cgroup = \"none\", so no job could start here: leave it out of must_enforce, or \
-         have the agent use cgroups"
-    )]
-    CannotEnforce(String),
     #[error("must_enforce = \"{0}\" is nothing that can be enforced: write cpus, memory or devices")]
     MustEnforce(String),
     #[error("topology is not usable")]
@@ -275,7 +270,7 @@ impl ConfigError {
             | ConfigError::NoneBesideOthers
             | ConfigError::NoFile(_)
             | ConfigError::NoDevice(_) => "devices",
-            ConfigError::MustEnforce(_) | ConfigError::CannotEnforce(_) => "must_enforce",
+            ConfigError::MustEnforce(_) => "must_enforce",
             ConfigError::Topology(_) => "topology",
             ConfigError::Cpus(_) | ConfigError::NoCpus => "cpus",
             ConfigError::Speed(_) => "speed",
@@ -432,9 +427,6 @@ impl Written {
         }
         let declared = self.topology.as_deref().map(Declared::parse).transpose()?;
         let cgroup = self.cgroup.map_or(Ok(CgroupMode::Auto), |kind| kind.parse())?;
-        if let Some(unenforced) = must_enforce.first().filter(|_| cgroup == CgroupMode::None) {
-            return Err(ConfigError::CannotEnforce(unenforced.clone()));
-        }
         let memory = self.memory_mib.map(Mebibytes);
         let scratch = Mebibytes(self.scratch_mib.unwrap_or(0));
         Ok(Config {
@@ -538,7 +530,6 @@ mod tests {
             ("speed = -1.0", "0.001 to 1000"),
             ("cgroup = 'v9'", "auto, v1, v2 or none"),
             ("must_enforce = ['cpu']", "cpus, memory"),
-            ("must_enforce = ['cpus']\ncgroup = 'none'", "no job could start here"),
             ("server = 'head'", "write host:port"),
             ("server = 'h:1'\nserve = 1", "unknown field `serve`"),
             ("server = 'h:1'\ntopology = 'pack:0 core:1'", "'pack:0' needs a count"),

@@ -62,7 +62,7 @@ $rms run -w a2 sh -c 'echo one on $RMS_NODE_NAME of $RMS_NODELIST, task $RMS_TAS
 $rms run -N 3 true; echo code $?
 $rms run --mem 1G true; echo code $?
 $rms run /no/such/program; echo code $?
-for interpreter in /no/such/shell /etc/passwd; do printf \"#!$interpreter\\n\" > odd; chmod +x odd; $rms run -n 1 ./odd; done";
+for interpreter in /no/such/shell /etc/passwd; do printf \"#!$interpreter\\n\" > odd; chmod +x odd; $rms run -n 1 ./odd; done; true";
         let (record, output) = ran(&deployment, &["-N", "2", "-n", "2", "-e", "errors"], text);
         let job = record["job"].clone();
         let mut lines: Vec<String> = output.lines().map(str::to_owned).collect();
