@@ -153,7 +153,7 @@ impl Negotiations<'_> {
             self.review(now, step, job);
             // A job that is still due after its review is scheduled later, or this loop would not end.
             if self.negotiators.wake_of.get(&job) == Some(&at) {
-                self.wake(job, Some(now + rms_model::Span::from_millis(1)));
+                self.wake(job, Some(now + Span::from_millis(1)));
             }
         }
     }
@@ -219,7 +219,7 @@ impl Negotiations<'_> {
         let departures = departing.map(|since| *since + self.promise_span());
         let loans = self.next_loan(job);
         let silence = self.reattach_deadline(job);
-        let end = self.ends_by_itself(job).then(|| started.until() + rms_model::Span::from_millis(1));
+        let end = self.ends_by_itself(job).then(|| started.until() + Span::from_millis(1));
         dialogues.into_iter().chain(all).chain(departures).chain(loans).chain(silence).chain(end).min()
     }
 
@@ -322,7 +322,7 @@ impl Negotiations<'_> {
 
     /// Returns whether a job with a negotiator runs that no order of the server will end.
     fn ends_by_itself(&self, job: JobId) -> bool {
-        let entry = &self.context.state().jobs()[&job];
+        let Some(entry) = self.context.state().jobs().get(&job) else { return false };
         let is_running = entry.started().is_some_and(|started| started.ending.is_none());
         is_running && entry.spec.evolving.is_none() && self.negotiators.attached.contains_key(&job)
     }
