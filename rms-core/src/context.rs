@@ -15,7 +15,7 @@ use crate::plan::{self, KeptPlan, Overdue, Plan, Scope};
 use crate::published::Published;
 use crate::rate::CallRate;
 use crate::state::fact::{Fact, Freed};
-use crate::state::job::Job;
+use crate::state::job::{Job, SOON};
 use crate::state::{ApplyError, BumpedNodes, IdSet, Replay, State};
 use crate::step::Step;
 
@@ -205,15 +205,20 @@ impl Context {
 
     /// Returns when the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
     pub(crate) fn next_pass(&self) -> Option<Time> {
-        // A promise is kept even if nothing else happens at its time.
         let due = match self.passes.wanted {
             true => Some(Time::EPOCH),
-            false => {
-                [self.state.next_promise(), self.passes.next_start, self.next_late_end()].into_iter().flatten().min()
-            }
+            false => [self.next_promise(), self.passes.next_start, self.next_late_end()].into_iter().flatten().min(),
         };
         let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
         due.map(|due| due.max(after))
+    }
+
+    /// Returns when a promise is due even if nothing else happens at its time, or has been due for so long that its job
+    /// is planned anew.
+    fn next_promise(&self) -> Option<Time> {
+        let last = self.passes.last.unwrap_or(Time::EPOCH);
+        let missed = self.state.next_promise(last - SOON).map(|at| at + SOON);
+        [self.state.next_promise(last), missed].into_iter().flatten().min()
     }
 
     /// Returns the next time at which a job that should have left is planned to stay longer.

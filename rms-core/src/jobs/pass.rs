@@ -13,6 +13,10 @@ use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
+    fn is_promised_at(&self, job: JobId, at: Time) -> bool {
+        self.state().jobs()[&job].promised.as_ref().is_some_and(|promise| promise.at == at)
+    }
+
     /// Runs a pass. `by_nodes` is a waiting job for which others could give back nodes, and what that would add to
     /// their slowdowns.
     pub(crate) fn pass(&mut self, now: Time, step: &mut Step, by_nodes: Option<(JobId, Fraction)>) {
@@ -43,6 +47,8 @@ impl Jobs<'_> {
                     next_start = Some(next_start.map_or(at, |next: Time| next.min(at)));
                     None
                 }
+                // A promise that is due keeps its time while others make room for it.
+                Placed::Later { at, .. } if at <= now && self.is_promised_at(job, at) => continue,
                 // A promise for now that could not be kept for lack of nodes does not justify another pass at once; nor
                 // does one of nodes whose agents are away.
                 Placed::Later { option_idx, at, nodes, .. } => {

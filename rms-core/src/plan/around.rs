@@ -63,7 +63,7 @@ pub(crate) fn plan_if_longer(state: &State, now: Time, job: JobId, more: Span) -
     walk.pass.count_whole_nodes();
     let base = View::clone(&walk.pass.all.view);
     if let Some(started) = state.jobs()[&job].started() {
-        walk.pass.keep_longer(job, (started.at + started.request.wall).max(now), more);
+        walk.pass.keep_longer(job, started.planned_until().max(now), more);
     }
     walk.queue(considered(state), Scope::Estimates);
     walk.into_plan(base)
@@ -219,7 +219,7 @@ fn walk_if_longer(state: &State, now: Time, job: JobId, longer: Span) -> (Walk<'
 pub(crate) fn room_after(state: &State, plan: &Plan, job: JobId) -> Span {
     let entry = &state.jobs()[&job];
     let Some(started) = entry.started() else { return Span::ZERO };
-    let from = (started.at + started.request.wall).max(plan.now);
+    let from = started.planned_until().max(plan.now);
     let mut n_nodes: BTreeMap<ClusterId, i64> = BTreeMap::new();
     let clusters = entry.nodes().iter().filter_map(|node| Some(state.nodes().get(node)?.cluster));
     clusters.for_each(|cluster| *n_nodes.entry(cluster).or_default() += 1);

@@ -30,7 +30,7 @@ impl Licences {
         let mut licences = Licences { by_cluster: state.clusters().iter().filter_map(pool).collect() };
         for (_, entry) in state.licensed() {
             let Some(started) = entry.started() else { continue };
-            let until = Overdue::new(now, state.settings()).until(started.at + started.request.wall);
+            let until = Overdue::new(now, state.settings()).until(started.planned_until());
             licences.take_of(entry, &started.request, (now, until), 1);
         }
         licences
@@ -152,7 +152,7 @@ pub(super) fn holders(
         let is_here = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| known.cluster == cluster);
         let nodes = entry.nodes().iter().filter(is_here).count() as u32;
         // A job that should have left is still there.
-        let until = (started.at + started.request.wall).max(now + Span::from_millis(1));
+        let until = started.planned_until().max(now + Span::from_millis(1));
         Some(Blocker { job, state: entry.state(), nodes, from: now, until, is_offer: false, is_promised: false })
     };
     let planned = planned.iter().filter_map(|placement| {

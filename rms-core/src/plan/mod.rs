@@ -10,6 +10,7 @@ mod around;
 mod arrivals;
 pub mod compact;
 mod digest;
+mod due;
 pub(crate) mod evolve;
 mod explain;
 pub mod fit;

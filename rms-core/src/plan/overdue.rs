@@ -2,8 +2,7 @@
 
 use rms_model::{Settings, Span, Time};
 
-/// Most jobs that reach the end of their wall time leave within this time.
-const SOON: Span = Span::from_secs(1);
+use crate::state::job::SOON;
 
 /// Assumes until when jobs stay, at the time of a pass. A job whose wall time is over gets TERM: it leaves soon, or is
 /// killed after the grace time, or nobody knows when it leaves.

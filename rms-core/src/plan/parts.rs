@@ -101,7 +101,7 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
             parts
         }
         Phase::Started(started) => {
-            let until = overdue.until(started.at + started.request.wall);
+            let until = overdue.until(started.planned_until());
             // The clock may have been set back since; a job that holds a node holds it now.
             let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
             let leaving = Part { until: overdue.unknown(), nodes: WhichNodes::Leaving, ..held };

@@ -406,7 +406,7 @@ impl<'a> Pass<'a> {
     /// Takes all promises from the view, if all of them are in the future and fit, and no ledger but that of all nodes
     /// is open.
     pub(super) fn take_promises(&mut self) -> bool {
-        let is_to_come = self.state.next_promise().is_none_or(|at| at >= self.now);
+        let is_to_come = self.state.first_promise().is_none_or(|at| at >= self.now);
         let knows_all = self.special.is_empty() && self.state.occupation().is_regular(self.now);
         if !is_to_come || !knows_all {
             return false;

@@ -191,8 +191,8 @@ pub(super) struct EasyRound {
 
 /// One pass on its way through the queue.
 pub(super) struct Walk<'a, 'l> {
-    state: &'a State,
-    now: Time,
+    pub(super) state: &'a State,
+    pub(super) now: Time,
     pub(super) pass: Pass<'a>,
     /// The job whose view is wanted.
     shows: &'a dyn Fn(JobId) -> bool,
@@ -205,13 +205,16 @@ pub(super) struct Walk<'a, 'l> {
     pub(super) earliest: Time,
     /// What the last pass has kept, and then what this one does; `None` if this one does not keep anything.
     kept: Option<KeptPlan>,
+    /// The jobs whose promises are due, with the rest of their wall times.
+    pub(super) due: BTreeMap<JobId, JobSpec>,
 }
 
 impl<'a, 'l> Walk<'a, 'l> {
     pub(super) fn new(state: &'a State, now: Time, n_free: usize, shows: &'a dyn Fn(JobId) -> bool) -> Walk<'a, 'l> {
         let pass = Pass::new(state, now, n_free);
         let (look, cores_seen, placements, kept) = (None, None, Vec::new(), None);
-        Walk { state, now, pass, shows, cores_seen, look, placements, earliest: now, kept }
+        let due = BTreeMap::new();
+        Walk { state, now, pass, shows, cores_seen, look, placements, earliest: now, kept, due }
     }
 
     fn look(&mut self, moment: Moment) {
@@ -445,11 +448,9 @@ impl<'a, 'l> Walk<'a, 'l> {
                 self.pass.open_ledgers(self.spec(job));
             }
             for (job, demand) in jobs.clone() {
-                let slot = match self.keep(job) {
-                    Some(kept) => Slot { held: Held::Taken(Box::new(kept)), outcome: None, n_checked: None },
-                    None => self.keep_late(job, demand),
-                };
+                let slot = self.keep(job, demand);
                 keeps_promises &= demand.promised.is_none()
+                    || self.due.contains_key(&job)
                     || matches!(&slot.held, Held::Taken(kept) if demand.promised == Some(kept.at));
                 slots.insert(job, slot);
             }
@@ -515,29 +516,18 @@ impl<'a, 'l> Walk<'a, 'l> {
         }
     }
 
-    fn keep(&mut self, job: JobId) -> Option<Taken> {
-        let promise = self.state.jobs()[&job].promised.as_ref()?;
-        self.pass.keep(self.spec(job), promise)
-    }
-
-    /// Places a job whose promise no longer fits, because a job is late or nodes have gone, in the next hole after it:
-    /// jobs behind it, whose promises are kept later, do not overtake it.
-    fn keep_late(&mut self, job: JobId, demand: &Demand) -> Slot {
-        let late = demand.promised.and_then(|at| self.pass.find(self.spec(job), at.max(self.now)).ok());
-        let Some(found) = late else { return Slot { held: Held::Nothing, outcome: None, n_checked: None } };
-        let (outcome, taken) = self.pass.settle_until(found, None);
-        let outcome = Some(outcome).filter(|outcome| matches!(outcome, Placed::Now { .. }));
-        Slot { held: Held::Taken(Box::new(taken)), outcome, n_checked: None }
-    }
-
     /// Lets each job in order give up what it holds and take the first hole. Returns whether that moved any job
     /// forward, or to other nodes.
     fn sweep(&mut self, jobs: impl Iterator<Item = (JobId, &'a Demand)>, slots: &mut Slots, stays: &mut Stays) -> bool {
         let mut has_moved = false;
         for (job, demand) in jobs {
             let slot = slots.get_mut(&job);
-            let has_started = slot.as_ref().is_some_and(|slot| matches!(slot.outcome, Some(Placed::Now { .. })));
-            if has_started {
+            let is_decided = slot.as_ref().is_some_and(|slot| match slot.outcome {
+                Some(Placed::Now { .. }) => true,
+                Some(Placed::Later { .. } | Placed::Never { .. }) => self.due.contains_key(&job),
+                None => false,
+            });
+            if is_decided {
                 continue;
             }
             let (held, before, n_checked) = match slot {
@@ -555,7 +545,9 @@ impl<'a, 'l> Walk<'a, 'l> {
             }
             let held = self.lay_down(job, held);
             let latest = held.as_ref().map(|held| held.at);
-            let slot = match (self.pass.find_until(self.spec(job), self.now, latest), held, before) {
+            let due = self.due.remove(&job);
+            let spec = due.as_ref().unwrap_or(self.spec(job));
+            let slot = match (self.pass.find_until(spec, self.now, latest), held, before) {
                 // None of the rows that were tried for its stages is as good as its present one.
                 (Ok(found), Some(held), Some(before)) if found.start > held.at => {
                     self.pass.take_again(&held);
@@ -577,6 +569,7 @@ impl<'a, 'l> Walk<'a, 'l> {
                             stays.free(&held, Some(&taken), &self.pass.grids);
                         }
                     }
+                    let outcome = if due.is_some() { self.of_whole(job, outcome) } else { outcome };
                     Slot { held: Held::Taken(Box::new(taken)), outcome: Some(outcome), n_checked: stays.n_freed() }
                 }
                 (Err(shortage), held, _) => {
@@ -675,7 +668,7 @@ impl<'a, 'l> Walk<'a, 'l> {
         self.pass.view(self.state, self.now)
     }
 
-    fn spec(&self, job: JobId) -> &'a JobSpec {
+    pub(super) fn spec(&self, job: JobId) -> &'a JobSpec {
         &self.state.jobs()[&job].spec
     }
 }

@@ -77,7 +77,7 @@ impl PromisedStages {
 /// Returns the first promised stage that could not begin in time if a running job kept its nodes longer, from its present
 /// end to `until`, and whose it is.
 pub(crate) fn first_late_stage(state: &State, now: Time, started: &Started, until: Time) -> Option<(Time, JobId)> {
-    let from = started.at + started.request.wall;
+    let from = started.planned_until();
     let late = |cluster: &ClusterId| {
         let longer = Longer { nodes: started.nodes.clone(), from, until };
         PromisedStages::of(state, now, *cluster).first_late(&[longer])

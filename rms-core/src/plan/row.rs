@@ -12,7 +12,7 @@ use crate::state::job::{Job, Started};
 
 /// Returns the nodes that were promised to other applications for stages that begin before this one ends.
 pub(super) fn reserved<'a>(state: &'a State, job: JobId, started: &Started) -> impl Iterator<Item = NodeId> + use<'a> {
-    let end = started.at + started.request.wall;
+    let end = started.planned_until();
     let others = state.evolved().filter(move |(other, ..)| *other != job);
     let nodes = others.flat_map(move |(_, entry, _)| to_come(entry, Time::EPOCH));
     nodes.filter(move |(_, from, _)| *from < end).map(|(node, ..)| node)

@@ -37,6 +37,10 @@ impl Held {
 }
 
 impl Slot {
+    pub(super) fn of(held: Held, outcome: Option<Placed>) -> Slot {
+        Slot { held, outcome, n_checked: None }
+    }
+
     pub(super) fn taken(&self) -> Option<&Taken> {
         match &self.held {
             Held::Taken(taken) => Some(taken),

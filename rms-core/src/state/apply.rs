@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::{AUDIT_KEPT, FreeNodes, Holders, State};
 use crate::state::fact::Fact;
-use crate::state::job::{Ending, Ghost, Hold, Job, Phase, Share, StartAnswer, Started};
+use crate::state::job::{Ending, Ghost, Hold, Job, Phase, SOON, Share, StartAnswer, Started};
 use crate::state::node::{Node, NodeGhost};
 
 /// A fact that cannot have come from the state it is applied to.
@@ -198,7 +198,7 @@ impl State {
                 let mut has_launcher = false;
                 self.edit_job(*job, |entry| {
                     entry.run = *run;
-                    entry.promised = None;
+                    let late = entry.promised.take().map_or(Span::ZERO, |promise| at.since(promise.at));
                     if let Some(launcher) = &mut entry.launcher {
                         launcher.answer = None;
                         launcher.awaited = Span::ZERO;
@@ -218,6 +218,7 @@ impl State {
                         ended_at: None,
                         evolved: None,
                         sharing: None,
+                        late: if late <= SOON && late < request.wall { late } else { Span::ZERO },
                     });
                 })?;
                 self.change_holders(nodes.iter().copied(), bumped, !has_launcher, |holders| holders.insert(*job))?;

@@ -485,7 +485,7 @@ impl Fact {
             Fact::JobDone { record, ghost_until, .. } => {
                 let entry = state.jobs().get(&record.job);
                 let Some(started) = entry.and_then(|entry| entry.started()) else { return Freed::Until(Time::NEVER) };
-                let expected = started.at + started.request.wall;
+                let expected = started.planned_until();
                 // Jobs placed behind an overdue application were placed by an arbitrary guess.
                 let was_due = last_pass.is_none_or(|last| last < expected);
                 let is_rigid = started.evolved.is_none() && entry.is_some_and(|entry| entry.negotiations.is_none());

@@ -114,7 +114,15 @@ pub struct Started {
     /// Present once the job has lent cores or started on those of others (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Box<Sharing>>,
+    /// By how much it started later than it was promised, if that is at most [`SOON`] and less than its wall
+    /// time.
+    #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
+    pub late: Span,
 }
+
+/// Most jobs that reach the end of their wall time leave within this time. A promise is kept for as long to a job for
+/// which they make room.
+pub(crate) const SOON: Span = Span::from_secs(1);
 
 /// A job's part on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -397,6 +405,12 @@ impl Started {
     /// Returns when its wall time ends.
     pub fn until(&self) -> Time {
         self.at + self.request.wall
+    }
+
+    /// Returns when others are planned to have its nodes. If it started later than it was promised, that is before its
+    /// wall time ends, so that the plan for those behind it stays as it is.
+    pub fn planned_until(&self) -> Time {
+        self.until() - self.late
     }
 
     /// Returns whether its wall time is over: its supervisors end it on their own, whatever they are told now. What is

@@ -32,6 +32,7 @@ mod usage;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use rms_model::job::Constraint;
@@ -425,8 +426,14 @@ impl State {
     }
 
     /// Returns the earliest promised start.
-    pub(crate) fn next_promise(&self) -> Option<Time> {
+    pub(crate) fn first_promise(&self) -> Option<Time> {
         self.index.promises.first().map(|(at, _)| *at)
+    }
+
+    /// Returns the first promised start after a time.
+    pub(crate) fn next_promise(&self, after: Time) -> Option<Time> {
+        let next = self.index.promises.range((Bound::Excluded((after, JobId(u64::MAX))), Bound::Unbounded)).next();
+        next.map(|(at, _)| *at)
     }
 
     /// Returns when running evolving applications enter their next stage or end, the earliest first.

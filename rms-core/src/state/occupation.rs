@@ -52,7 +52,7 @@ impl Occupation {
                 self.evolving.insert(job);
                 return;
             }
-            Phase::Started(started) => (&started.request, started.at, started.at + started.request.wall),
+            Phase::Started(started) => (&started.request, started.at, started.planned_until()),
             Phase::Ghost(ghost) => (&ghost.request, ghost.done_at, ghost.until),
             Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
         };

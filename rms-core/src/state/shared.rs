@@ -526,7 +526,7 @@ impl Shared {
                 // It should have left; the readers of this handle jobs that overstay.
                 Phase::Started(started) => left_at.copied().unwrap_or_else(|| {
                     let kept = row.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
-                    kept.unwrap_or(started.at + started.request.wall)
+                    kept.unwrap_or_else(|| started.planned_until())
                 }),
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };

@@ -59,6 +59,9 @@ enum Part {
     Whole,
 }
 
+/// How long jobs may take to leave that are ended at the end of their wall time.
+const LEAVES: Span = Span::from_secs(1);
+
 /// What a running or planned job uses.
 #[derive(Clone, Debug)]
 struct Use {
@@ -120,6 +123,16 @@ impl JobRequest {
         };
         let ways = ways.into_iter().filter(|_| suits).map(part);
         if is_whole { ways.take(1).collect() } else { ways.collect() }
+    }
+}
+
+impl Waiting {
+    /// Returns what it may use from then on of what it was promised: the end stays as it was. A promise is kept for a
+    /// second while others leave.
+    fn rest(&self, now: Time, from: Time) -> Option<JobRequest> {
+        let promised = self.promised.filter(|at| (*at - LEAVES..=*at + LEAVES).contains(&now))?;
+        let wall = (promised + self.request.wall).since(from);
+        (from >= promised && self.request.wall > LEAVES).then_some(JobRequest { wall, ..self.request })
     }
 }
 
@@ -249,19 +262,23 @@ impl BruteForce<'_> {
             return;
         };
         let beside = BruteForce { uses: [self.uses.as_slice(), so_far].concat(), ..self.clone() };
-        let until = *at + waiting.request.wall;
-        let mut ways: Vec<Vec<(usize, Part)>> = vec![Vec::new()];
-        for place in nodes {
-            let parts = waiting.request.parts(&self.machines[*place]);
-            let with_room = parts.into_iter().filter(|part| beside.has_room(*place, *part, *at, until));
-            let with_room: Vec<Part> = with_room.collect();
-            let with = |way: &Vec<(usize, Part)>, part: &Part| [way.as_slice(), &[(*place, *part)]].concat();
-            ways = ways.iter().flat_map(|way| with_room.iter().map(move |part| with(way, part))).collect();
-        }
-        for parts in ways {
-            so_far.push(Use { from: *at, until, parts });
-            self.plans(queue, said, so_far, plans);
-            so_far.pop();
+        let kept = waiting.promised.filter(|promised| promised == at).map(|at| at + LEAVES);
+        let rest_from = if said[idx].starts { Some(self.now) } else { kept };
+        let rest = rest_from.and_then(|from| Some((from, from + waiting.rest(self.now, from)?.wall)));
+        for (from, until) in [Some((*at, *at + waiting.request.wall)), rest].into_iter().flatten() {
+            let mut ways: Vec<Vec<(usize, Part)>> = vec![Vec::new()];
+            for place in nodes {
+                let parts = waiting.request.parts(&self.machines[*place]);
+                let with_room = parts.into_iter().filter(|part| beside.has_room(*place, *part, from, until));
+                let with_room: Vec<Part> = with_room.collect();
+                let with = |way: &Vec<(usize, Part)>, part: &Part| [way.as_slice(), &[(*place, *part)]].concat();
+                ways = ways.iter().flat_map(|way| with_room.iter().map(move |part| with(way, part))).collect();
+            }
+            for parts in ways {
+                so_far.push(Use { from, until, parts });
+                self.plans(queue, said, so_far, plans);
+                so_far.pop();
+            }
         }
     }
 
@@ -269,8 +286,10 @@ impl BruteForce<'_> {
         for (idx, (waiting, said)) in std::iter::zip(queue, said).enumerate() {
             let others = plan.iter().enumerate().filter(|(other, _)| *other != idx).map(|(_, used)| used.clone());
             let beside = BruteForce { uses: self.uses.iter().cloned().chain(others).collect(), ..self.clone() };
-            let earliest = beside.earliest(&waiting.request, self.now);
-            if earliest != Some(said.at) || said.starts != (said.at == self.now) {
+            let rest = waiting.rest(self.now, self.now).filter(|_| said.starts);
+            let earliest = beside.earliest(&rest.unwrap_or(waiting.request), self.now);
+            let waits = plan[idx].from > said.at && earliest != Some(self.now);
+            if !waits && (earliest != Some(said.at) || said.starts != (said.at == self.now)) {
                 return Err(format!("{waiting:?} could start at {earliest:?}; {said:?}"));
             }
         }
@@ -410,7 +429,7 @@ impl SmallCluster {
 
     /// Advances the clock to the next moment at which something ends or is due, or by `at_most`.
     fn pass_time(&mut self, at_most: Span) {
-        let promise = self.world.rms.state().next_promise();
+        let promise = self.world.rms.state().next_promise(self.world.now);
         let next = self.ends.values().copied().chain(promise).min().unwrap_or(Time::NEVER);
         let now = self.world.now;
         self.world.now = next.clamp(now, now + at_most);
@@ -437,9 +456,9 @@ impl SmallCluster {
                 let ways = request.parts(&self.machines[*place]);
                 assert!(ways.contains(part), "{job} has {part:?} of node {place}, but asks for {request:?}");
             }
-            let end = started.at + request.wall;
+            let end = started.planned_until();
             // A job that should have left stays a second more, or the ten of its grace time, or ten from now on.
-            let assumed = [end, end + Span::from_secs(1), end + Span::from_secs(10)];
+            let assumed = [end, end + LEAVES, end + Span::from_secs(10)];
             let until = assumed.into_iter().find(|until| *until > now).unwrap_or(now + Span::from_secs(10));
             uses.push(Use { from: started.at, until, parts });
         }

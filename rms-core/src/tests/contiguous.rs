@@ -562,7 +562,7 @@ fn long_what_was_promised_to_who_wants_neighbours_is_kept() {
                 Some((started.at + started.request.wall, job))
             });
             let ends: Vec<(Time, JobId)> = ends.collect();
-            let next = ends.iter().map(|(end, _)| *end).chain(state.next_promise()).min();
+            let next = ends.iter().map(|(end, _)| *end).chain(state.next_promise(world.now)).min();
             let next = next.unwrap_or(world.now + Span::from_secs(10)).max(world.now);
             world.now = if dice.chance(70) { next } else { next.min(world.now + Span::from_secs(10)) };
             let is_due = |(end, _): &&(Time, JobId)| *end <= world.now;

@@ -37,7 +37,8 @@ fn keep_plans(n_seeds: u64) -> u64 {
         // Some queues live for minutes, others for days.
         let longest = [100, 2000, 50_000][dice.number(0, 2) as usize];
         for _ in 0..150 {
-            let next_promise = world.rms.state().next_promise().filter(|at| *at > world.now && dice.chance(40));
+            let next_promise =
+                world.rms.state().next_promise(world.now).filter(|at| *at > world.now && dice.chance(40));
             let later = world.now + Span::from_millis(i64::from(dice.number(0, 2 * longest)) * 100);
             world.now = next_promise.unwrap_or(later);
             world.event(Event::Tick);

@@ -3,6 +3,7 @@
 mod answers;
 mod brute;
 mod contiguous;
+mod due;
 mod eligible;
 mod evolving;
 pub(crate) mod fixture;

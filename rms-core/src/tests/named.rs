@@ -204,7 +204,7 @@ fn keeps_promises(n_seeds: u64) {
             if dice.chance(60) {
                 submit_some(dice, &mut world, n_nodes, allocation);
             } else {
-                let promise = world.rms.state().next_promise();
+                let promise = world.rms.state().next_promise(world.now);
                 let next = ends.values().copied().chain(promise).min().unwrap_or(world.now);
                 world.now = next.clamp(world.now, world.now + Span::from_secs(dice.number(1, 30).into()));
             }

@@ -57,7 +57,7 @@ fn under_conservative_who_waits_for_a_late_job_keeps_its_turn() {
         world.ends(late);
         world.event(Event::Tick);
         assert_eq!(world.line(next).state, JobState::Started, "{allocation}");
-        assert_eq!(estimate(&mut world, last), world.now + Span::from_secs(100), "{allocation}");
+        assert_eq!(estimate(&mut world, last), limit + Span::from_secs(100), "{allocation}: as it was promised");
     }
 }
 

@@ -443,7 +443,7 @@ fn keep_promises(n_seeds: u64) -> u32 {
         let mut ends: Vec<(rms_model::Time, JobId)> = Vec::new();
         for _ in 0..150 {
             let next_end = ends.iter().map(|(end, _)| *end).min().unwrap_or(rms_model::Time::NEVER);
-            let next_promise = world.rms.state().next_promise().unwrap_or(rms_model::Time::NEVER);
+            let next_promise = world.rms.state().next_promise(world.now).unwrap_or(rms_model::Time::NEVER);
             let at_most = world.now + Span::from_secs(dice.number(1, 20).into());
             world.now = next_end.min(next_promise).clamp(world.now, at_most);
             let due: Vec<JobId> = ends.iter().filter(|(end, _)| *end <= world.now).map(|(_, job)| *job).collect();

@@ -91,7 +91,7 @@ fn is_excuse(fact: &Fact) -> bool {
 fn somebody_is_late(state: &State, now: Time) -> bool {
     let is_late = |entry: &Job| match entry.started() {
         // Nodes that it frees may be cleared later than was planned.
-        Some(started) => started.until() <= now || started.evolved.is_some() || entry.negotiations.is_some(),
+        Some(started) => started.planned_until() <= now || started.evolved.is_some() || entry.negotiations.is_some(),
         None => entry.launcher.as_ref().is_some_and(|launcher| matches!(launcher.link, LauncherLink::Away { .. })),
     };
     state.jobs().values().any(is_late) || state.nodes().values().any(|node| !node.is_connected())

@@ -1,0 +1,72 @@
+//! Promises that are due, under the policy `conservative`. Jobs that are ended at the end of their wall time leave some
+//! milliseconds later: the next ones start late by that. If all that they take were late by as much, it would no longer
+//! fit before what others were promised after it, and they would have to wait until after those. So their place ends
+//! when it was to end, and for [`SOON`] they keep it while others make room.
+
+use rms_model::{JobId, JobSpec, Request, Time};
+
+use super::Placed;
+use super::policy::Walk;
+use super::slots::{Held, Slot};
+use crate::state::Demand;
+use crate::state::job::{Promise, SOON};
+
+impl Walk<'_, '_> {
+    /// Takes what a job was promised: as it was, or what is left of it now, or as soon after it as there is room.
+    pub(super) fn keep(&mut self, job: JobId, demand: &Demand) -> Slot {
+        let Some(promise) = &self.state.jobs()[&job].promised else { return Slot::of(Held::Nothing, None) };
+        let rest = if promise.at < self.now { self.keep_rest(job, promise, self.now) } else { None };
+        let kept =
+            rest.or_else(|| Some(Slot::of(Held::Taken(Box::new(self.pass.keep(self.spec(job), promise)?)), None)));
+        let kept = kept.or_else(|| self.keep_rest(job, promise, promise.at + SOON));
+        kept.unwrap_or_else(|| self.keep_late(job, demand))
+    }
+
+    /// Takes what is left from this time on of what a job was promised for about now.
+    fn keep_rest(&mut self, job: JobId, promise: &Promise, from: Time) -> Option<Slot> {
+        let spec = self.spec(job);
+        let request = spec.options.get(promise.option_idx as usize).filter(|_| spec.evolving.is_none())?;
+        let (end, still) = (promise.at + request.wall, promise.at + SOON);
+        if !(self.now..self.now + SOON + SOON).contains(&still) || end <= still {
+            return None;
+        }
+        let rest = JobSpec { options: vec![Request { wall: end.since(from), ..request.clone() }], ..spec.clone() };
+        let taken = self.pass.keep(&rest, &Promise { at: from, option_idx: 0, nodes: promise.nodes.clone() })?;
+        self.due.insert(job, rest);
+        let waits = from > self.now;
+        let outcome = waits.then(|| Placed::Later {
+            request: request.clone(),
+            option_idx: promise.option_idx,
+            at: promise.at,
+            blocked: None,
+            fit: None,
+            nodes: promise.nodes.clone(),
+        });
+        Some(Slot::of(Held::Taken(Box::new(taken)), outcome))
+    }
+
+    /// Places a job whose promise no longer fits, because a job is late or nodes have gone, in the next hole after it:
+    /// jobs behind it, whose promises are kept later, do not overtake it.
+    fn keep_late(&mut self, job: JobId, demand: &Demand) -> Slot {
+        let late = demand.promised.and_then(|at| self.pass.find(self.spec(job), at.max(self.now)).ok());
+        let Some(found) = late else { return Slot::of(Held::Nothing, None) };
+        let (outcome, taken) = self.pass.settle_until(found, None);
+        let outcome = Some(outcome).filter(|outcome| matches!(outcome, Placed::Now { .. }));
+        Slot::of(Held::Taken(Box::new(taken)), outcome)
+    }
+
+    /// Returns the outcome of a job that was placed for the rest of what it was promised: it runs for its whole wall
+    /// time.
+    pub(super) fn of_whole(&self, job: JobId, outcome: Placed) -> Placed {
+        let entry = &self.state.jobs()[&job];
+        let promise = entry.promised.as_ref().expect("only a promise is due");
+        let request = entry.spec.options[promise.option_idx as usize].clone();
+        match outcome {
+            Placed::Now { nodes, slices, row, fit, .. } => Placed::Now { request, nodes, slices, row, fit },
+            Placed::Later { at, blocked, fit, nodes, .. } => {
+                Placed::Later { request, option_idx: promise.option_idx, at, blocked, fit, nodes }
+            }
+            Placed::Never { shortage } => Placed::Never { shortage },
+        }
+    }
+}
