@@ -160,6 +160,34 @@ fn frames_that_are_no_messages_cost_their_sender_the_link() {
     assert!(log.contains("protocol violation"), "the reason is logged:\n{log}");
 }
 
+/// A frame that has begun may take 20 s, and a second more for each 128 KiB.
+#[test]
+fn long_a_large_call_may_take_longer_than_its_beginning() {
+    let alone = Alone::start();
+    let script = format!("#!/bin/sh\n{}", "# nothing\n".repeat(240_000));
+    let work = rms_model::Work::Script { script, args: Vec::new() };
+    let shape = rms_api::call::Shape { nodes: rms_api::call::Nodes::Count(1), wall: None };
+    let submission = rms_api::call::Submission::of(work, vec![shape]);
+    let call = rms_wire::ClientRequest::Call(rms_api::Call::Submit(Box::new(submission)));
+    let frame = rms_wire::codec::encode(&call).expect("it fits");
+    block_on(async {
+        let user = alone.forger.credentials(Role::User, "patient");
+        let connection = raw(alone.address(), ALPN, Some(&user)).await.expect("connected");
+        say_hello(&connection).await;
+        let (mut send, mut receive) = connection.open_bi().await.expect("a channel");
+        let begun = std::time::Instant::now();
+        for piece in frame.chunks(frame.len().div_ceil(330)) {
+            send.write_all(piece).await.expect("the server reads it");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(begun.elapsed() > Duration::from_secs(31), "that was quick");
+        let _ = send.finish();
+        let answer = receive.read_to_end(1 << 20).await.expect("an answer");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.contains("no_nodes"), "it was read: {answer}");
+    });
+}
+
 #[test]
 fn over_the_local_socket_they_cost_the_same_and_half_a_frame_its_channel() {
     let alone = Alone::start();

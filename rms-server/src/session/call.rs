@@ -26,10 +26,10 @@ use crate::shared::Shared;
 /// Reads the call and answers it.
 pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc<Shared>) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
-    // The client may have given the channel up without a call.
-    let first = tokio::time::timeout(CALL_TIMEOUT, receiver.recv_or::<ClientRequest, IgnoredAny>());
-    let Ok(asked) = first.await else { return Ok(()) };
-    let Some((request, held)) = asked? else { return Ok(()) };
+    // The client may have given the channel up without a call. A call that has begun has the time of its frame.
+    let Ok(begun) = tokio::time::timeout(CALL_TIMEOUT, receiver.next_kind()).await else { return Ok(()) };
+    begun?;
+    let Some((request, held)) = receiver.recv_or::<ClientRequest, IgnoredAny>().await? else { return Ok(()) };
     let request = match request {
         Ok(request) => request,
         // More often a user's mistake or a newer program than an attack.
@@ -237,7 +237,7 @@ fn too_many_streams(who: &Identity, max: usize) -> Refused {
     Refused::new("too_many", message)
 }
 
-/// A channel on which no call comes for this long is closed.
+/// A channel on which no call begins for this long is closed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn whole(sender: &mut Sender, answer: Answer) -> Result<(), SessionError> {
