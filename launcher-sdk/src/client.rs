@@ -74,6 +74,9 @@ pub enum Submitted {
         sizes: Vec<(Request, Option<Time>)>,
         /// The server's clock when it answered; absent if the server does not say it.
         now: Option<Time>,
+        /// The running jobs on whose cores it would start at once (004, §3). The request then has the time that it would
+        /// take there.
+        lent_by: Vec<JobId>,
     },
 }
 

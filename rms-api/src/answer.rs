@@ -101,6 +101,10 @@ pub enum Answer {
         /// The server's clock when it answered; servers that do not know this field leave it out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<Time>,
+        /// The running jobs on whose cores it would start at once (004, §3). The request then has the time that it would
+        /// take there.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lent_by: Vec<JobId>,
     },
     /// The result of a cancel, signal, hold, release or priority, job by job.
     Jobs {
@@ -399,6 +403,9 @@ pub struct Lenders {
     /// Jobs that end before the waiting job would, can spare too few cores, or have nodes without something that it
     /// asks for.
     pub n_unfit: u32,
+    /// A licence that the waiting job asks for is not free now, and no job starts on lent cores without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_licence: bool,
     /// Why it never starts on lent cores; nothing is counted then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub never: Option<NeverGuest>,

@@ -61,6 +61,7 @@ pub struct Tag(pub u64);
 /// An application as submitted by a launcher (001, §4.2: subscribe).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
+    /// The name must not be empty.
     #[serde(default)]
     pub labels: Labels,
     /// Which clusters to show, and what their nodes must have.
@@ -85,7 +86,8 @@ pub struct Filter {
     /// Clusters by name; empty means any.
     #[serde(deserialize_with = "rms_model::checked::names")]
     pub clusters: BTreeSet<String>,
-    /// A cluster with fewer nodes that meet the constraint is not shown.
+    /// A cluster with fewer nodes that meet the constraint is not shown. A subscription that no cluster would be
+    /// shown to is refused; if that becomes so later, its view is empty.
     pub least_nodes: u32,
     /// What every node must have: memory, CPUs, features, cores, packages, speed, scratch space, devices.
     pub constraint: Constraint,

@@ -63,7 +63,8 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             format!("it needs {wanted} of licence {name}, and cluster {cluster} has {total}; an admin can change that")
         }
         Reason::TooFewNodes { cluster, wanted, total, licence: None, .. } if total < wanted => format!(
-            "it needs {}, and cluster {cluster} has {total}; 'rms update' changes what it asks for",
+            "it needs {}, and cluster {cluster} has {total}; 'rms update', or its launcher if it has one, changes what it \
+             asks for",
             nodes(*wanted)
         ),
         Reason::TooFewNodes { cluster, wanted, lacking: Some(lacking), licence: None, .. } => {
@@ -237,7 +238,7 @@ fn shortage(short: &Shortage, wanted: u32) -> String {
 
 /// Returns why the job does not start on cores of running jobs.
 fn no_lender(lenders: &Lenders, wanted: u32) -> String {
-    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit, never } = *lenders;
+    let Lenders { ends_no_earlier, n_sharing, n_busy, n_slowed, n_larger, n_unfit, lacks_licence, never } = *lenders;
     match never {
         Some(NeverGuest::Profile) => {
             return "; a job with a profile never starts on lent cores: with --share it lends, in its last stage"
@@ -247,7 +248,10 @@ fn no_lender(lenders: &Lenders, wanted: u32) -> String {
         None => {}
     }
     if ends_no_earlier {
-        return "; on cores lent by running jobs it would end no earlier".to_owned();
+        return "; on the cores that running jobs may lend (sharing_factor) it would end no earlier".to_owned();
+    }
+    if lacks_licence {
+        return "; it starts on no lent cores either while a licence that it asks for is not free".to_owned();
     }
     if n_sharing == 0 {
         return "; no running job there shares its cores (--share)".to_owned();
@@ -588,7 +592,7 @@ mod tests {
         let late = Lenders { ends_no_earlier: true, n_sharing: 3, ..none.clone() };
         let evolving = Lenders { never: Some(NeverGuest::Profile), ..none.clone() };
         check(evolving, "; a job with a profile never starts on lent cores: with --share it lends, in its last stage");
-        check(late, "; on cores lent by running jobs it would end no earlier");
+        check(late, "; on the cores that running jobs may lend (sharing_factor) it would end no earlier");
         check(
             Lenders { n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2, ..none },
             "; no running job lends it cores; of those that share (9): 1 cannot change now (sharing already, before \
@@ -663,7 +667,7 @@ mod tests {
         let few = Reason::TooFewNodes { cluster, wanted: 5, usable: 4, total: 4, licence, contiguous, lacking: None };
         assert_eq!(
             reason(&few, &[], now),
-            "it needs 5 nodes, and cluster a has 4; 'rms update' changes what it asks for"
+            "it needs 5 nodes, and cluster a has 4; 'rms update', or its launcher if it has one, changes what it asks for"
         );
     }
 

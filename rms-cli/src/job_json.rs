@@ -128,7 +128,7 @@ fn sharing(detail: &SharingDetail) -> Value {
 
 fn former_runs(runs: &[FormerRun]) -> Value {
     let former = |former: &FormerRun| {
-        let FormerRun { run, started, ended, outcome, nodes, usage, core_time } = former;
+        let FormerRun { run, started, ended, outcome, nodes, usage, core_time, loans } = former;
         json!({
             "run": run.0,
             "started": json::time(Some(*started)),
@@ -138,6 +138,8 @@ fn former_runs(runs: &[FormerRun]) -> Value {
             "cpu_ms": json::span(usage.cpu),
             "peak_memory_kib": usage.peak_memory_kib,
             "core_seconds": secs(*core_time),
+            "cpu_time_lent_s": loans.map(|loans| secs(loans.lent)),
+            "cpu_time_borrowed_s": loans.map(|loans| secs(loans.borrowed)),
         })
     };
     runs.iter().map(former).collect()
@@ -157,7 +159,7 @@ fn granted(granted: &Granted, core_time: u64, clusters: &ClusterNames) -> Value 
 }
 
 pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
-    let usage = record.total_usage();
+    let (usage, loans) = (record.total_usage(), record.total_loans());
     // A job that was not started again has nothing, but it had cores before.
     let granted = record.total_core_time().map(|total| (record.granted.clone().unwrap_or_default(), total));
     let mut value = json!({
@@ -177,8 +179,8 @@ pub fn record(record: &JobRecord, clusters: &ClusterNames) -> Value {
         "cpu_ms": json::span(usage.cpu),
         "peak_memory_kib": usage.peak_memory_kib,
         "stages_held": stages::evolution(record.evolution.as_ref()),
-        "cpu_time_lent_s": record.loans.map(|loans| secs(loans.lent)),
-        "cpu_time_borrowed_s": record.loans.map(|loans| secs(loans.borrowed)),
+        "cpu_time_lent_s": loans.map(|loans| secs(loans.lent)),
+        "cpu_time_borrowed_s": loans.map(|loans| secs(loans.borrowed)),
         "slowdown": slowdown(record),
         "granted": granted.map(|(granted, core_time)| self::granted(&granted, core_time, clusters)),
         "former_runs": former_runs(&record.former_runs),

@@ -19,6 +19,13 @@ pub(crate) fn sentences(sharing: Option<&SharingDetail>) -> (bool, String) {
     (sharing.borrowed.iter().any(|loan| !loan.is_in_force), borrowed.chain(lent).collect())
 }
 
+/// Returns which jobs would lend a job its cores; `None` if none does.
+pub(crate) fn by(jobs: &[JobId]) -> Option<String> {
+    let names: Vec<String> = jobs.iter().map(JobId::to_string).collect();
+    let jobs = if names.len() == 1 { "job" } else { "jobs" };
+    (!names.is_empty()).then(|| format!("on cores lent by {jobs} {}", names.join(", ")))
+}
+
 /// Returns the cores of loans by the other job, those that are in force apart.
 fn by_job(loans: &[LoanLine]) -> Vec<(JobId, bool, String)> {
     let mut by_job: BTreeMap<(JobId, bool), (u32, Vec<&str>)> = BTreeMap::new();

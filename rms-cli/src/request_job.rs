@@ -15,6 +15,7 @@ use crate::explain;
 use crate::failure::Failure;
 use crate::job_options::JobOptions;
 use crate::json;
+use crate::loans;
 use crate::names::ClusterNames;
 use crate::output::{self, Show};
 use crate::script::Script;
@@ -35,6 +36,7 @@ pub enum Requested {
         reason: Option<Box<Reason>>,
         clusters: ClusterNames,
         now: Time,
+        lent_by: Vec<JobId>,
     },
 }
 
@@ -74,10 +76,10 @@ pub async fn request(
             }
             Ok(Requested::Job(job))
         }
-        Submitted::WouldStart { request, at, reason, now, sizes: _ } => {
+        Submitted::WouldStart { request, at, reason, now, lent_by, sizes: _ } => {
             let clusters = context.cluster_names(client).await?;
             let now = now.unwrap_or_else(stamp::now);
-            Ok(Requested::WouldStart { request, at, reason, clusters, now })
+            Ok(Requested::WouldStart { request, at, reason, clusters, now, lent_by })
         }
     }
 }
@@ -139,12 +141,16 @@ impl Show for Requested {
     fn text(&self) -> String {
         match self {
             Requested::Job(job) => format!("submitted job {job}\n"),
-            Requested::WouldStart { request, at, reason, clusters, now } => {
+            Requested::WouldStart { request, at, reason, clusters, now, lent_by } => {
                 let size = clusters.nodes(request);
                 let why = reason.as_ref().map(|reason| format!(": {}", explain::reason(reason, &[], *now)));
                 let why = why.unwrap_or_default();
                 match at {
-                    Some(at) if at <= now => format!("it would start at once, on {size}\n"),
+                    Some(at) if at <= now => {
+                        let lent =
+                            loans::by(lent_by).map_or(String::new(), |by| format!(" for {}, {by}", request.wall));
+                        format!("it would start at once, on {size}{lent}\n")
+                    }
                     Some(at) => {
                         let wait = stamp::brief(at.since(*now));
                         format!("it would start at {} (in {wait}), on {size}{why}\n", stamp::iso_secs(*at))
@@ -158,10 +164,11 @@ impl Show for Requested {
     fn json(&self) -> Value {
         match self {
             Requested::Job(job) => json!({"job": job.0}),
-            Requested::WouldStart { request, at, reason, clusters, now: _ } => json!({
+            Requested::WouldStart { request, at, reason, clusters, now: _, lent_by } => json!({
                 "would_start": json::time(*at),
                 "request": json::request(request, clusters),
                 "reason": json::reason(reason.as_deref()),
+                "lent_by": lent_by.iter().map(|job| job.0).collect::<Vec<_>>(),
             }),
         }
     }

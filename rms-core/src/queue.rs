@@ -80,6 +80,7 @@ impl Queue<'_> {
             reason,
             sizes: Vec::new(),
             now: Some(now),
+            lent_by: Vec::new(),
         };
         if held {
             let reason = Some(Reason::Held { by: spec.owner.0.clone() });
@@ -94,7 +95,8 @@ impl Queue<'_> {
             let reason = Some(Reason::BeyondDepth { depth, position: n_before + 1 });
             return cannot_be_planned(reason);
         }
-        let plan::WouldStart { chosen: placed, alone, n_before } = plan::plan_with(self.jobs.state(), now, spec);
+        let plan::WouldStart { chosen: placed, lent_by, alone, n_before } =
+            plan::plan_with(self.jobs.state(), now, spec);
         let plan = self.jobs.context.estimates(now);
         let reason = match &placed {
             Placed::Now { .. } => None,
@@ -107,7 +109,7 @@ impl Queue<'_> {
         let begin = spec.begin.filter(|begin| *begin > now && at == Some(*begin));
         let reason = begin.map_or(reason, |at| Some(Reason::NotBefore { at }));
         let request = placed.request().unwrap_or(&spec.options[0]).clone();
-        Answer::WouldStart { request, at, reason, sizes: alone, now: Some(now) }
+        Answer::WouldStart { request, at, reason, sizes: alone, now: Some(now), lent_by }
     }
 
     /// Calls `act` for each selected job that the caller may touch.

@@ -384,6 +384,9 @@ pub struct FormerRun {
     pub usage: Usage,
     /// Core-milliseconds, as in [`Granted`].
     pub core_time: u64,
+    /// Absent if it never shared CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loans: Option<CpuLoans>,
 }
 
 /// What a job had when it ended, over all its nodes, and how long it had cores.
@@ -406,6 +409,15 @@ pub struct Granted {
 }
 
 impl JobRecord {
+    /// Returns what it lent and borrowed in all its runs; `None` if it never shared CPUs.
+    pub fn total_loans(&self) -> Option<CpuLoans> {
+        let of_runs = self.former_runs.iter().map(|former| former.loans).chain([self.loans]).flatten();
+        of_runs.reduce(|sum, of_run| CpuLoans {
+            lent: sum.lent.saturating_add(of_run.lent),
+            borrowed: sum.borrowed.saturating_add(of_run.borrowed),
+        })
+    }
+
     /// Returns the usage of all its runs.
     pub fn total_usage(&self) -> Usage {
         self.former_runs.iter().fold(self.usage, |sum, former| sum.and(former.usage))

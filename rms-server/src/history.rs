@@ -393,6 +393,7 @@ mod tests {
             nodes: vec!["n1".to_owned()],
             usage: Usage { cpu: Span::from_secs(8), peak_memory_kib: 1024 },
             core_time: 8000,
+            loans: None,
         };
         let record = JobRecord {
             labels: Labels::named(name),

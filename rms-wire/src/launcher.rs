@@ -68,6 +68,7 @@ pub struct Occupied {
     pub pairs: Vec<NodeSpan>,
 }
 
+/// Milliseconds, and the number of busy nodes during them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, i64)", into = "(u64, i64)")]
 pub struct NodeSpan {

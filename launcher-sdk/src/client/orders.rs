@@ -22,10 +22,10 @@ impl Client {
         if let Answer::Submitted { job } = reply {
             return Ok(Submitted::Job(job));
         }
-        let Answer::WouldStart { request, at, reason, sizes, now } = reply else {
+        let Answer::WouldStart { request, at, reason, sizes, now, lent_by } = reply else {
             return Err(CallError::Unexpected);
         };
-        Ok(Submitted::WouldStart { request, at, reason: reason.map(Box::new), sizes, now })
+        Ok(Submitted::WouldStart { request, at, reason: reason.map(Box::new), sizes, now, lent_by })
     }
 
     /// Cancels jobs: waiting ones leave the queue; running ones get SIGTERM, and SIGKILL after the grace time.

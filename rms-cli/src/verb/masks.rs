@@ -29,7 +29,8 @@ Examples:
   rms masks 7 --set 2-3 --pid 4242     process 4242 of job 7 uses CPUs 2 and 3
   rms masks 7 --set 0 --task 3 --node a2
   rms masks 7 --set all --pid 4242     all CPUs of the job, as before
-A mask that is set holds until the process ends, or the job loses these CPUs.")]
+A mask that is set holds until the process ends; of CPUs that its job has lent
+meanwhile, it has what is left.")]
 pub struct Args {
     /// Which job (7, last), or which node
     #[arg(value_name = "JOB|NODE")]

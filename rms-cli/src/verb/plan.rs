@@ -2,7 +2,7 @@
 
 use launcher_sdk::{CallError, Submitted};
 use rms_api::answer::Reason;
-use rms_model::{Request, Span, Time, Work};
+use rms_model::{JobId, Request, Span, Time, Work};
 use serde_json::{Value, json};
 
 use crate::caller::Caller;
@@ -11,6 +11,7 @@ use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::job_options::JobOptions;
 use crate::json;
+use crate::loans;
 use crate::names::ClusterNames;
 use crate::output::Show;
 use crate::request_job;
@@ -54,13 +55,14 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let work = Work::Tasks { argv: vec!["true".to_owned()] };
     let order = Order { work, name: "plan".to_owned(), output: Output::File, test_only: true, script: None };
     let submission = request_job::submission(&client, args.options, order, &caller).await?;
-    let Submitted::WouldStart { request, at, reason, sizes, now } = client.submit(submission).await? else {
+    let Submitted::WouldStart { request, at, reason, sizes, now, lent_by } = client.submit(submission).await? else {
         return Err(CallError::Unexpected.into());
     };
     let sizes = if sizes.is_empty() { vec![(request.clone(), at)] } else { sizes };
     let clusters = context.cluster_names(&client).await?;
     let now = now.unwrap_or_else(stamp::now);
-    context.output.show(&Plan::of(now, &sizes, &request, reason.map(|reason| *reason), &clusters))?;
+    let plan = Plan { lent_by, ..Plan::of(now, &sizes, &request, reason.map(|reason| *reason), &clusters) };
+    context.output.show(&plan)?;
     Ok(Exit::OK)
 }
 
@@ -73,6 +75,8 @@ pub struct Plan {
     pub best: usize,
     /// Why that size would not start at once.
     pub reason: Option<Reason>,
+    /// The running jobs on whose cores it would start at once.
+    pub lent_by: Vec<JobId>,
 }
 
 /// One size, on the cluster where it starts first.
@@ -113,7 +117,7 @@ impl Plan {
             wall: request.wall,
             start: *start,
         };
-        Plan { now, sizes: sizes.into_iter().map(planned).collect(), best, reason }
+        Plan { now, sizes: sizes.into_iter().map(planned).collect(), best, reason, lent_by: Vec::new() }
     }
 }
 
@@ -140,7 +144,8 @@ impl Show for Plan {
                 moment(planned.end()),
             ]);
         }
-        table.text("no size fits")
+        let lent = loans::by(&self.lent_by).map_or(String::new(), |by| format!("{by}\n"));
+        table.text("no size fits") + &lent
     }
 
     fn json(&self) -> Value {
@@ -155,7 +160,12 @@ impl Show for Plan {
             })
         };
         let sizes: Vec<Value> = self.sizes.iter().enumerate().map(size).collect();
-        json!({"now": json::time(Some(self.now)), "sizes": sizes, "reason": json::reason(self.reason.as_ref())})
+        json!({
+            "now": json::time(Some(self.now)),
+            "sizes": sizes,
+            "reason": json::reason(self.reason.as_ref()),
+            "lent_by": self.lent_by.iter().map(|job| job.0).collect::<Vec<_>>(),
+        })
     }
 
     /// Returns only the best number of nodes.
@@ -215,6 +225,16 @@ mod tests {
         assert_eq!(plan.ids(), ["4"]);
         let text = plan.text();
         assert!(text.contains("in 10s") && text.contains("in 8m20s"), "{text}");
+    }
+
+    #[test]
+    fn whose_cores_it_would_start_on_is_told() {
+        let chosen = request(&[(1, 2)], 1200);
+        let plan = Plan::of(Time::from_secs(1000), &[(chosen.clone(), secs(1000))], &chosen, None, &clusters());
+        assert!(!plan.text().contains("lent"), "{}", plan.text());
+        let plan = Plan { lent_by: vec![JobId(7), JobId(9)], ..plan };
+        assert!(plan.text().ends_with("in 20m\non cores lent by jobs 7, 9\n"), "{}", plan.text());
+        assert_eq!(plan.json()["lent_by"], json!([7, 9]));
     }
 
     #[test]

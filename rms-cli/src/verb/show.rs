@@ -287,7 +287,7 @@ impl ShowAnswer {
             fields.add("run", record.run.to_string());
             fields.former_runs(&record.former_runs);
         }
-        if let Some(loans) = record.loans {
+        if let Some(loans) = record.total_loans() {
             fields.add("CPUs lent", core_time(loans.lent));
             fields.add("CPUs had", core_time(loans.borrowed));
         }
@@ -487,7 +487,7 @@ impl Fields {
     }
 
     fn former_runs(&mut self, runs: &[FormerRun]) {
-        for FormerRun { run, started, ended, outcome, nodes, usage: _, core_time } in runs {
+        for FormerRun { run, started, ended, outcome, nodes, usage: _, core_time, loans: _ } in runs {
             let (ran, on) = (stamp::brief(ended.since(*started)), hostlist::fold(nodes));
             let core_time = self::core_time(*core_time);
             self.add("former run", format!("{run} ran for {ran} on {on} ({core_time}): {outcome}"));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rms_model::sharing::asked;
-use rms_model::{Allocation, CoreShare, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
+use rms_model::{Allocation, Devices, Grant, JobId, NodeId, Outcome, Request, Slice, Span, Time};
 
 use super::Jobs;
 use crate::plan::slowdown::Fraction;
@@ -11,13 +11,14 @@ use crate::plan::{self, GuestStart, LentCores, Placed};
 use crate::share;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase};
-use crate::state::sharing::{Loan, Sharing, millis, whole_seconds};
-use crate::state::{constraint_of, cores_asked, pieces_of, takes_whole_nodes};
+use crate::state::sharing::{Loan, Sharing};
+use crate::state::{constraint_of, pieces_of, takes_whole_nodes};
 use crate::step::Step;
 
 impl Jobs<'_> {
     /// Starts a guest. Its processes start once those of its mates have left its cores.
     pub(crate) fn start_guest(&mut self, now: Time, step: &mut Step, guest_start: GuestStart) {
+        let runtime = guest_start.runtime(self.state(), &self.state().jobs()[&guest_start.job].spec);
         let GuestStart { job, request, lent, free, slices } = guest_start;
         let mut loans: BTreeMap<JobId, BTreeMap<NodeId, Loan>> = BTreeMap::new();
         let mut grants = self.state().grants(job, &slices);
@@ -33,7 +34,7 @@ impl Jobs<'_> {
         nodes.sort_unstable();
         let nodes = self.in_neighbour_order(job, nodes);
         let run = self.state().jobs()[&job].run.next();
-        let guest_end = now + self.guest_runtime(job, &request, &lent, &free);
+        let guest_end = now + runtime;
         // The mates give up the cores before the guest gets them.
         for (mate, loans) in loans {
             let end = self.change_cpus(now, step, mate, Some(guest_end), |sharing, _| sharing.lent.extend(loans));
@@ -49,20 +50,6 @@ impl Jobs<'_> {
             sharing.allocation = Some(allocation);
         });
         self.context.announce(step, job);
-    }
-
-    /// Returns the runtime of a guest on its lent cores and its exclusive nodes.
-    fn guest_runtime(&self, job: JobId, request: &Request, lent: &[LentCores], free: &[NodeId]) -> Span {
-        let (state, spec) = (self.state(), &self.state().jobs()[&job].spec);
-        let part = |node: &NodeId, cores: Option<u32>| {
-            let known = &state.nodes()[node];
-            let asked = cores_asked(spec, request, &known.inventory, state.is_shared(known.cluster));
-            CoreShare { n_nodes: 1, has: cores.unwrap_or(asked), asked }
-        };
-        let of_mates = lent.iter().map(|LentCores { node, mate: _, cores }| part(node, Some(*cores)));
-        let parts = of_mates.chain(free.iter().map(|node| part(node, None)));
-        let work = asked(parts.clone()).saturating_mul(millis(request.wall));
-        whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
     }
 
     /// Runs the passes of one instant (004, Listing 1): mates are searched for a job right after its static trial

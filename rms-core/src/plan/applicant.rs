@@ -1,7 +1,10 @@
 //! When an application would start that was not submitted.
 
-use rms_model::{JobId, JobSpec, Policy, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
 
+use rms_model::{JobId, JobSpec, Policy, Request, Span, Time};
+
+use super::mates::{Mates, SharingRound};
 use super::pass::Pass;
 use super::policy::{EasyRound, Walk, considered, n_free};
 use super::{Placed, Scope, WouldStart};
@@ -37,24 +40,38 @@ pub(super) fn run_with(state: &State, now: Time, spec: &JobSpec) -> WouldStart {
         }
     }
     let from = begin.unwrap_or(now).max(walk.earliest);
-    let mut left = Left { now, pass: walk.pass, from, starts };
+    let may_borrow = state.settings().policy == Policy::Slowdown && spec.resources.share && begin.is_none();
+    let mut left = Left { state, now, pass: walk.pass, from, starts, may_borrow };
     let options = spec.options.iter().filter(|_| spec.options.len() > 1);
     let alone = options.map(|option| {
         let only = JobSpec { options: vec![option.clone()], ..spec.clone() };
-        (option.clone(), left.estimate(&only))
+        match left.borrow(&only) {
+            Some((request, _)) => (request, Some(now)),
+            None => (option.clone(), left.estimate(&only)),
+        }
     });
     let alone = alone.collect();
-    WouldStart { chosen: left.place(spec), alone, n_before }
+    let (chosen, lent_by) = match left.borrow(spec) {
+        Some((request, lent_by)) => {
+            let (nodes, slices, row) = (Vec::new(), BTreeMap::new(), Vec::new());
+            (Placed::Now { request, nodes, slices, row, fit: None }, lent_by)
+        }
+        None => (left.place(spec), Vec::new()),
+    };
+    WouldStart { chosen, lent_by, alone, n_before }
 }
 
 /// What the jobs of the queue leave for an application that was not submitted.
 struct Left<'a> {
+    state: &'a State,
     now: Time,
     pass: Pass<'a>,
     /// The earliest start in `pass`.
     from: Time,
     /// What is left for a start now, where jobs start that do not delay those that wait (`easy`).
     starts: Option<Pass<'a>>,
+    /// Whether the application starts on cores of running jobs if that is better (004).
+    may_borrow: bool,
 }
 
 impl Left<'_> {
@@ -73,6 +90,24 @@ impl Left<'_> {
             }
         }
         self.pass.clone().place(spec, from)
+    }
+
+    /// Returns the request of an application that would start at once on cores of running jobs, with the time that it
+    /// would take, and these jobs.
+    fn borrow(&self, spec: &JobSpec) -> Option<(Request, Vec<JobId>)> {
+        if !self.may_borrow {
+            return None;
+        }
+        let (state, mut pass) = (self.state, self.pass.clone());
+        let found = pass.find(spec, self.from).ok()?;
+        let (outcome, taken) = pass.settle_until(found, None);
+        let Placed::Later { request, at, fit: None, .. } = outcome else { return None };
+        let mut round = SharingRound::new(state, None);
+        let mut mates = Mates::new(state, self.now, &mut round);
+        let guest = mates.find((state.last_job.next(), spec), at + request.wall, &taken, &mut pass)?;
+        let lent_by: BTreeSet<JobId> = guest.lent.iter().map(|lent| lent.mate).collect();
+        let wall = guest.runtime(state, spec);
+        Some((Request { wall, ..guest.request }, lent_by.into_iter().collect()))
     }
 
     /// Returns when an application would start, if ever.

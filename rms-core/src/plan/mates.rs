@@ -40,6 +40,21 @@ pub(crate) struct GuestStart {
     pub(crate) slices: BTreeMap<NodeId, Slice>,
 }
 
+impl GuestStart {
+    /// Returns how long the guest runs on its lent cores and its exclusive nodes; `spec` is its own.
+    pub(crate) fn runtime(&self, state: &State, spec: &JobSpec) -> Span {
+        let part = |node: &NodeId, cores: Option<u32>| {
+            let known = &state.nodes()[node];
+            let asked = cores_asked(spec, &self.request, &known.inventory, state.is_shared(known.cluster));
+            CoreShare { n_nodes: 1, has: cores.unwrap_or(asked), asked }
+        };
+        let of_mates = self.lent.iter().map(|LentCores { node, mate: _, cores }| part(node, Some(*cores)));
+        let parts = of_mates.chain(self.free.iter().map(|node| part(node, None)));
+        let work = asked(parts.clone()).saturating_mul(millis(self.request.wall));
+        whole_seconds(work, state.settings().sharing.runtime_model.rate(parts))
+    }
+}
+
 /// The cores of one node that a mate lends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LentCores {

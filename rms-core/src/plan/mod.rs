@@ -252,6 +252,9 @@ pub(crate) fn plan_before(state: &State, now: Time, seer: JobId) -> Option<Plan>
 /// When an application would start that was not submitted.
 pub(crate) struct WouldStart {
     pub chosen: Placed,
+    /// The jobs that would lend it cores, if it would start at once on those; its request then has the time that it
+    /// takes there.
+    pub lent_by: Vec<JobId>,
     /// For each of its sizes, if there are several: when it would start if it were the only one, if ever.
     pub alone: Vec<(Request, Option<Time>)>,
     /// How many jobs of the queue are before it.

@@ -90,6 +90,7 @@ impl State {
             nodes: self.node_names(&started.nodes),
             usage: started.usage,
             core_time: self.granted(entry, ended).map_or(0, |granted| granted.core_time),
+            loans: self.loans_at(started, ended),
         })
     }
 

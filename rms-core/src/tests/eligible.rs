@@ -38,6 +38,7 @@ fn the_history_of_a_job_has_the_runs_after_which_it_returned_to_the_queue() {
         nodes: vec!["n1".to_owned()],
         usage: Default::default(),
         core_time: cores * lost.since(first_start).as_millis() as u64,
+        loans: None,
     };
     assert_eq!((record.run, record.eligible, record.started), (Run(2), lost, Some(began)));
     assert_eq!(record.total_core_time(), Some(first.core_time + cores * 5000));

@@ -82,6 +82,45 @@ fn nobody_is_charged_for_loans_after_an_end_that_is_known_late() {
     }
 }
 
+#[test]
+fn what_a_run_lent_and_borrowed_counts_though_another_one_follows() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending_on(allocation, 1, 4);
+        let begun = world.now;
+        let shares = |world: &mut World, mins| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+                submission.resources.share = true;
+                submission.requeue = Some(true);
+            })
+        };
+        let owner = shares(&mut world, 60);
+        world.runs("n1", owner, true);
+        let guest = shares(&mut world, 10);
+        world.runs("n1", owner, true);
+        world.runs("n1", guest, true);
+        world.now += Span::from_secs(20);
+        let killed = NodeExit::Unsupervised { reason: "its supervisor was killed".to_owned() };
+        assert!(world.ended_on("n1", guest, world.now, killed.clone()).is_none(), "{allocation}: it runs again");
+        world.runs("n1", owner, true);
+        world.event(Event::Tick);
+        assert_eq!(world.lender_of(guest), [owner], "{allocation}");
+        world.runs("n1", owner, true);
+        world.runs("n1", guest, true);
+        world.now += Span::from_secs(10);
+        let record = world.ended_on("n1", guest, world.now, DONE).expect("it is done");
+        assert_eq!(record.loans.map(|loans| loans.borrowed), Some(20_000), "{allocation}");
+        assert_eq!(record.total_loans().map(|loans| loans.borrowed), Some(60_000), "{allocation}");
+        assert!(world.ended_on("n1", owner, begun + Span::from_secs(30), killed).is_none(), "{allocation}");
+        world.event(Event::Tick);
+        world.runs("n1", owner, true);
+        world.now += Span::from_secs(5);
+        let record = world.ended_on("n1", owner, world.now, DONE).expect("it is done");
+        assert_eq!((record.run, record.loans), (rms_model::Run(2), None), "{allocation}");
+        assert_eq!(record.total_loans().map(|loans| loans.lent), Some(60_000), "{allocation}");
+    }
+}
+
 /// Both nodes of a job with stages are away when its time is over. Returns its outcome, and when it ended.
 fn ended_while_away(reports: [(i64, NodeExit); 2]) -> (Outcome, i64) {
     let mut world = World::new();

@@ -1,10 +1,11 @@
 //! More than two jobs on the same cores: guests that lend, and what happens to all when one of them ends (004, §3.2.4).
 
 use rms_api::answer::{Answer, Lenders, NeverGuest, Reason};
-use rms_api::call::Select;
 use rms_api::call::update::{Changes, WallChange};
+use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::{Call, Query};
 use rms_model::{ExpandLimit, Identity, JobId, Role, Span};
+use test_kit::for_seeds;
 
 use super::World;
 use super::evolving::profile;
@@ -206,6 +207,58 @@ fn a_job_that_nobody_lends_to_is_told_why() {
         let reason = explained(&mut world, guest);
         assert!(matches!(reason, Some(Reason::Blocked { lenders: None, .. })), "{allocation}: {reason:?}");
     }
+}
+
+#[test]
+fn a_guest_that_lacks_a_licence_is_told_so() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = sharers(allocation, 1, 2);
+        world.set("licences", "matlab:1");
+        let ask = |world: &mut World, mins| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_mins(mins)) }];
+                submission.resources.share = true;
+                submission.resources.licences.add("matlab", 1);
+            })
+        };
+        ask(&mut world, 60);
+        let guest = ask(&mut world, 5);
+        let told = Lenders { n_sharing: 1, lacks_licence: true, ..Lenders::default() };
+        assert_eq!(refusals(&mut world, guest), told, "{allocation}");
+        world.set("licences", "matlab:2");
+        assert!(world.is_started(guest), "{allocation}");
+    }
+}
+
+/// What is said of a job that is not submitted is what happens to it when it is.
+#[test]
+fn an_application_is_told_whose_cores_it_would_start_on() {
+    let mut n_lent = 0;
+    for_seeds("an_application_is_told_whose_cores_it_would_start_on", 120, |dice| {
+        let mut world = sharers(dice.one_of(&["nodes", "cores"]), 3, dice.number(2, 3));
+        for _ in 0..10 {
+            let mut submission = world.submission();
+            let mut shape = || {
+                let wall = Some(Span::from_mins(dice.number(1, 60).into()));
+                Shape { nodes: Nodes::Count(dice.number(1, 2)), wall }
+            };
+            submission.shapes = vec![shape()];
+            submission.resources.share = dice.chance(80);
+            let asked = Submission { test_only: true, ..submission.clone() };
+            let Answer::WouldStart { request, at, lent_by, .. } = world.ask(Call::Submit(Box::new(asked))) else {
+                panic!("no estimate");
+            };
+            let job = world.submit_with(|given| *given = submission);
+            assert_eq!(at == Some(world.now), world.is_started(job), "{at:?}");
+            assert_eq!(lent_by, world.lender_of(job));
+            if world.is_started(job) {
+                assert_eq!(request.wall, world.wall(job));
+            }
+            n_lent += u32::from(!lent_by.is_empty());
+            world.after(Span::from_mins(dice.number(0, 5).into()));
+        }
+    });
+    assert!(n_lent > 50, "only {n_lent} would have started on lent cores");
 }
 
 #[test]

@@ -224,6 +224,7 @@ fn more_answers() -> Vec<Answer> {
         reason: Some(reason),
         sizes: Vec::new(),
         now: None,
+        lent_by: Vec::new(),
     };
     let mut answers = vec![Answer::Budgets(negotiating::budgets())];
     answers.extend(later_reasons().map(stuck));
@@ -562,6 +563,7 @@ fn first_answers() -> Vec<Answer> {
             reason: reasons().pop(),
             sizes: Vec::new(),
             now: None,
+            lent_by: Vec::new(),
         },
         Answer::Jobs {
             done: vec![JobId(1), JobId(2)],

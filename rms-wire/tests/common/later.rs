@@ -319,13 +319,14 @@ pub fn answers() -> Vec<Answer> {
             n_slowed: 2,
             n_larger: 3,
             n_unfit: 2,
+            lacks_licence: false,
             never: None,
         };
         *lenders = Some(Box::new(told));
     }
     let now = Time::from_secs(3);
     let mut answers = vec![
-        Answer::WouldStart { request, at: None, reason, sizes: Vec::new(), now: None },
+        Answer::WouldStart { request, at: None, reason, sizes: Vec::new(), now: None, lent_by: Vec::new() },
         Answer::History(records.to_vec()),
         Answer::Detail { now, planned: now, jobs },
         Answer::Nodes { now, nodes, clusters: Vec::new() },
@@ -335,6 +336,7 @@ pub fn answers() -> Vec<Answer> {
             reason: Some(unlicensed),
             sizes: Vec::new(),
             now: None,
+            lent_by: Vec::new(),
         },
         Answer::Status(Status { now, queue_depth: Some(1400), ..Status::default() }),
         Answer::Detail { now, planned: now, jobs: shared },
@@ -347,22 +349,37 @@ pub fn answers() -> Vec<Answer> {
     ];
     let waits = |reason| {
         let request = domain::record(0).request;
-        Answer::WouldStart { request, at: None, reason: Some(reason), sizes: Vec::new(), now: None }
+        Answer::WouldStart {
+            request,
+            at: None,
+            reason: Some(reason),
+            sizes: Vec::new(),
+            now: None,
+            lent_by: Vec::new(),
+        }
     };
     answers.extend(too_small().map(waits));
     let holders = vec![LicenceHolder { job: JobId(7), count: 2 }, LicenceHolder { job: JobId(9), count: 1 }];
     let line = LicenceLine { cluster: "a".to_owned(), name: "matlab".to_owned(), total: 20, holders };
     answers.push(Answer::Licences(vec![line]));
-    answers.extend([NeverGuest::Profile, NeverGuest::Clusters].map(|never| waits(never_guest(never))));
+    answers.extend(
+        [NeverGuest::Profile, NeverGuest::Clusters]
+            .map(|never| waits(blocked_beside(Lenders { never: Some(never), ..Lenders::default() }))),
+    );
     let request = domain::record(0).request;
     let sizes = vec![(request.clone(), None), (request.clone(), Some(Time::from_secs(7)))];
-    answers.push(Answer::WouldStart { request, at: None, reason: None, sizes, now: None });
+    answers.push(Answer::WouldStart { request, at: None, reason: None, sizes, now: None, lent_by: Vec::new() });
     let (request, now) = (domain::record(0).request, Some(Time::from_secs(7)));
-    answers.push(Answer::WouldStart { request, at: now, reason: None, sizes: Vec::new(), now });
+    answers.push(Answer::WouldStart { request, at: now, reason: None, sizes: Vec::new(), now, lent_by: Vec::new() });
     let shortage = Some("no space is left for the journal".to_owned());
     answers.push(Answer::Status(Status { shortage, ..Status::default() }));
     answers.push(Answer::Detail { now: Time::from_secs(3), planned: Time::from_secs(3), jobs: again });
     answers.push(Answer::History(vec![JobRecord { former_runs: vec![former_run()], ..domain::record(0) }]));
+    let (request, lent_by) = (domain::record(0).request, vec![JobId(7), JobId(9)]);
+    answers.push(Answer::WouldStart { request, at: now, reason: None, sizes: Vec::new(), now, lent_by });
+    answers.push(waits(blocked_beside(Lenders { lacks_licence: true, ..Lenders::default() })));
+    let former = FormerRun { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..former_run() };
+    answers.push(Answer::History(vec![JobRecord { former_runs: vec![former], ..domain::record(0) }]));
     answers
 }
 
@@ -375,6 +392,7 @@ fn former_run() -> FormerRun {
         nodes: vec!["n1".to_owned()],
         usage: domain::usage(),
         core_time: 24_400,
+        loans: None,
     }
 }
 
@@ -396,7 +414,7 @@ fn view_of_cores() -> Answer {
     Answer::View(ViewAnswer { now: Time::from_secs(3), job: None, clusters: vec![view] })
 }
 
-fn never_guest(never: NeverGuest) -> Reason {
+fn blocked_beside(lenders: Lenders) -> Reason {
     Reason::Blocked {
         cluster: "a".to_owned(),
         wanted: 2,
@@ -409,7 +427,7 @@ fn never_guest(never: NeverGuest) -> Reason {
         short: None,
         licence: None,
         neighbours: Vec::new(),
-        lenders: Some(Box::new(Lenders { never: Some(never), ..Lenders::default() })),
+        lenders: Some(Box::new(lenders)),
     }
 }
 

@@ -209,5 +209,6 @@ fn the_occupation_of_many_nodes() {
         wall: Span::from_hours(300),
         start: Some(NOW + Span::from_hours(1000)),
     };
-    on_eighty_columns(&plan::Plan { now: NOW, sizes: vec![size(1), size(200)], best: 1, reason: None }, 3);
+    let (sizes, lent_by) = (vec![size(1), size(200)], Vec::new());
+    on_eighty_columns(&plan::Plan { now: NOW, sizes, best: 1, reason: None, lent_by }, 3);
 }

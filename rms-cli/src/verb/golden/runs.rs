@@ -1,5 +1,7 @@
 //! What is said of jobs whose run is over or was not their first.
 
+use rms_model::CpuLoans;
+
 use super::*;
 use crate::{stamp, starts};
 
@@ -73,6 +75,7 @@ fn the_runs_before_the_last_are_listed_and_what_they_used_counts() {
         nodes: vec!["a7".to_owned()],
         usage: Usage { cpu: Span::from_secs(10), peak_memory_kib: 99_999 },
         core_time: 600_000,
+        loans: Some(CpuLoans { lent: 4000, borrowed: 1000 }),
     };
     let ended = JobRecord { run: Run(2), former_runs: vec![former], ..record() };
     let text = shown(found(Vec::new(), vec![ended.clone()]));
@@ -81,6 +84,8 @@ fn the_runs_before_the_last_are_listed_and_what_they_used_counts() {
     let job = show_answer(found(Vec::new(), vec![ended.clone()])).json();
     assert_eq!((&job["granted"]["core_seconds"], &job["cpu_ms"]), (&3000.0.into(), &600_000.into()), "{job}");
     assert_eq!(job["former_runs"][0]["core_seconds"], 600.0, "{job}");
+    assert_eq!(job["former_runs"][0]["cpu_time_lent_s"], 4.0, "{job}");
+    assert_eq!((&job["cpu_time_lent_s"], &job["cpu_time_borrowed_s"]), (&4.0.into(), &1.0.into()), "{job}");
     let not_again = JobRecord { started: None, granted: None, usage: Usage::default(), ..ended };
     let job = show_answer(found(Vec::new(), vec![not_again])).json();
     assert_eq!((&job["granted"]["core_seconds"], &job["granted"]["cores"]), (&600.0.into(), &0.into()), "{job}");

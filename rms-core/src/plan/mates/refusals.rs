@@ -5,6 +5,7 @@ use rms_model::{JobId, Policy, Request, Time};
 
 use super::candidate::{Guest, running_candidates};
 use super::{Mates, SharingRound};
+use crate::plan::licences::Licences;
 use crate::state::State;
 
 /// Returns why no running job lends cores to a job that is planned to start at `at` (004, §3.2). `None` if it has not
@@ -30,8 +31,10 @@ pub(crate) fn lenders(state: &State, now: Time, job: JobId, request: &Request, a
     let n_sharing = running
         .filter(|(_, entry)| entry.started().is_some_and(|started| shares_here(&started.request)))
         .count() as u32;
-    let mut lenders =
-        Lenders { ends_no_earlier: !mates.ends_earlier(guest, shortest), n_sharing, ..Lenders::default() };
+    let licences = &entry.spec.resources.licences;
+    let lacks_licence = Licences::new(state, now).first_fit(licences, request, now) != Ok(now);
+    let ends_no_earlier = !mates.ends_earlier(guest, shortest);
+    let mut lenders = Lenders { ends_no_earlier, n_sharing, lacks_licence, ..Lenders::default() };
     let candidates = running_candidates(state, now);
     let candidates = candidates.iter().filter(|candidate| candidate.lender.cluster == *cluster);
     let mut n_free = 0;
