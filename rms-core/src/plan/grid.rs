@@ -119,8 +119,13 @@ impl<'a> Grid<'a> {
     /// Returns what a job wants here if it starts with this size.
     pub(super) fn wanted(&self, spec: &JobSpec, request: &Request) -> Wanted {
         let constraint = &spec.constraint;
-        let lines = self.shared.lines().iter().enumerate().filter(|_| constraint.names_nodes());
-        let except = lines.filter(|(_, (node, _))| !constraint.allows(&self.nodes[node].name)).map(|(idx, _)| idx);
+        // Most jobs name none, and there are many nodes.
+        let lines = if constraint.names_nodes() { self.shared.lines() } else { &[] };
+        let except = lines
+            .iter()
+            .enumerate()
+            .filter(|(_, (node, _))| !constraint.allows(&self.nodes[node].name))
+            .map(|(idx, _)| idx);
         Wanted {
             n_nodes: request.nodes.get(&self.cluster).copied().unwrap_or(0),
             wall: request.wall,
@@ -367,8 +372,10 @@ impl<'a> Grid<'a> {
                 false => self.choose_later(wanted, at),
             };
         }
-        // For each group that was checked: the piece for which it has room, if any, and the number of free cores.
-        let mut by_group: Vec<Option<Option<(&Piece, i64)>>> = vec![None; self.timelines.groups().len()];
+        // For each group that was checked: the piece for which it has room, if any, what makes its nodes the last to
+        // choose, and the number of free cores.
+        type Room<'w> = (&'w Piece, (usize, usize), i64);
+        let mut by_group: Vec<Option<Option<Room<'_>>>> = vec![None; self.timelines.groups().len()];
         if let Some((_, _, with_room)) = self.found.as_ref().filter(|(known, time, _)| *time == at && known == wanted) {
             by_group.fill(Some(None));
             with_room.iter().for_each(|group| by_group[*group] = None);
@@ -380,23 +387,19 @@ impl<'a> Grid<'a> {
             }
             let room = |idx: usize| {
                 let free = self.timelines.get(idx).map_or(line.room.cores, |timeline| timeline.at(at).cores);
-                Some((self.piece_at(idx, wanted, at)?, free))
+                let (piece, kind) = (self.piece_at(idx, wanted, at)?, &self.shared.kinds()[line.kind]);
+                let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
+                Some((piece, (kind.features.len(), n_spare_devices), free))
             };
-            let (piece, free) = match group {
+            let (piece, spare, free) = match group {
                 Some(group) => *by_group[group].get_or_insert_with(|| room(idx)),
                 None => room(idx),
             }?;
-            let is_planned = self.timelines.is_planned(idx);
-            Some((idx, line, piece, if is_planned { free } else { line.room.cores }))
+            let free = if self.timelines.is_planned(idx) { free } else { line.room.cores };
+            let order = if wanted.packing == Packing::Pack { free } else { -free };
+            Some(((spare, order, idx), piece))
         });
-        let mut ranked: Vec<_> = fitting
-            .map(|(idx, line, piece, free)| {
-                let kind = &self.shared.kinds()[line.kind];
-                let n_spare_devices = kind.devices.iter().count() - piece.slice.devices.iter().count();
-                let order = if wanted.packing == Packing::Pack { free } else { -free };
-                ((kind.features.len(), n_spare_devices, order, idx), piece)
-            })
-            .collect();
+        let mut ranked: Vec<_> = fitting.collect();
         let n_wanted = wanted.n_nodes as usize;
         if ranked.len() < n_wanted {
             return None;

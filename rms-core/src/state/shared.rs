@@ -514,12 +514,14 @@ impl Shared {
         let leaving = evolved.map(|evolved| &evolved.leaving);
         let row = entry.started().map_or(&[][..], Started::row);
         let row: BTreeMap<NodeId, usize> = row.iter().enumerate().map(|(place, node)| (*node, place)).collect();
+        let mut clusters: Vec<(ClusterId, &mut SharedCluster)> =
+            self.clusters.iter_mut().map(|(cluster, shared)| (*cluster, shared)).collect();
         for node in entry.held() {
-            let mut places = self.clusters.iter_mut().filter_map(|(cluster, shared)| {
+            let place = clusters.iter_mut().find_map(|(cluster, shared)| {
                 let idx = shared.line_idx(node).ok()?;
                 Some((*cluster, shared, idx))
             });
-            let Some((cluster, shared, idx)) = places.next() else { continue };
+            let Some((cluster, shared, idx)) = place else { continue };
             let left_at = leaving.and_then(|leaving| leaving.get(&node));
             let until = match &entry.phase {
                 Phase::Ghost(ghost) => ghost.until_in(cluster),
