@@ -139,7 +139,7 @@ pub enum Refusal {
     #[error("the system holds {}, which is its limit (max_jobs): wait until some have ended", many(*max, "job"))]
     SystemFull { max: u32 },
     #[error(
-        "you have {used} jobs in the system, and your limit is {max} (job_limit): wait until some have ended, or ask an admin for a higher limit"
+        "you have as many jobs in the system ({used}) as your limit (job_limit) allows ({max}): wait until some have ended, or ask an admin for a higher limit"
     )]
     JobLimit { used: u32, max: u32 },
     #[error(

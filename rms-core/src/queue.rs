@@ -51,10 +51,10 @@ impl Queue<'_> {
         if let Some(known) = self.jobs.state().known_environment(&spec.execution.environment) {
             spec.execution.environment = known;
         }
+        quota::check_quota(self.jobs.state(), who, &spec)?;
         if test_only {
             return Ok(self.would_start(now, &spec, held));
         }
-        quota::check_quota(self.jobs.state(), who, &spec)?;
         self.submit_rates.check(
             self.jobs.context.state(),
             now,

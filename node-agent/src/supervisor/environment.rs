@@ -30,7 +30,10 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         SLURM => speaks_slurm,
         name => speaks_slurm && name.starts_with("SLURM_"),
     };
-    let is_own = |name: &str| !is_of_a_launcher(name) || is_the_submitters(name);
+    // They say what the job has from which this one was submitted, not what the submitter chose.
+    let are_of_a_job = submitted.iter().any(|(name, _)| name == "RMS_GPUS");
+    let is_of_a_job = |name: &str| are_of_a_job && devices::VARIABLES.contains(&name);
+    let is_own = |name: &str| (!is_of_a_launcher(name) || is_the_submitters(name)) && !is_of_a_job(name);
     let own = submitted.iter().filter(|(name, _)| is_own(name) && is_valid(name));
     variables.extend(own.cloned());
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
@@ -502,6 +505,13 @@ mod tests {
         assert_eq!((variables["RMS_JOB_ID"].as_str(), variables["I_AM"].as_str()), ("1", "ada"));
         assert!(!variables.contains_key("PMI_RANK"));
         assert_eq!(variables["RMS_DIR"], "/mine", "the way to the server is the submitter's");
+    }
+
+    #[test]
+    fn the_gpus_of_the_job_from_which_it_was_submitted_are_not_those_of_a_job() {
+        let visible = |submitted: &[(&str, &str)]| variables(submitted, |_| {}).remove("CUDA_VISIBLE_DEVICES");
+        assert_eq!(visible(&[("CUDA_VISIBLE_DEVICES", "3")]), Some("3".to_owned()), "the submitter has chosen it");
+        assert_eq!(visible(&[("CUDA_VISIBLE_DEVICES", ""), ("RMS_GPUS", "")]), None);
     }
 
     #[test]

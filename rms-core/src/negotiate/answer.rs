@@ -180,8 +180,8 @@ impl Negotiations<'_> {
                     Availability::Now(quantity) => {
                         items[idx] = offered(&items[idx], quantity);
                         if let Resource::Nodes(cluster) = items[idx].resource {
-                            let asked = self.asked_price(job, id, (cluster, items[idx].terms.price));
-                            items[idx].terms.price = asked.ok_or(Reason::Price)?;
+                            let price = self.payable_price(now, (job, id), (cluster, &items[idx]), &given);
+                            items[idx].terms.price = price.ok_or(Reason::Price)?;
                             given.items.push(items[idx].clone());
                         }
                         n_given += 1;

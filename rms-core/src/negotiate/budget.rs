@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use negotiation::{Direction, Item, NegotiationId, Price, Reason, Resource, Rules, Side, Template};
+use negotiation::{Direction, Item, NegotiationId, Price, Quantity, Reason, Resource, Rules, Side, Template};
 use rms_api::negotiate::{BudgetLine, BudgetShortage, Said};
 use rms_model::{ClusterId, Identity, JobId, Role, Span, Time};
 
@@ -29,12 +29,7 @@ impl Negotiations<'_> {
 
     /// Returns what the server asks for a node and hour in reply to a bid: no more than the bid if that is enough.
     /// `None` if the bid is too low and no round is left.
-    pub(super) fn asked_price(
-        &self,
-        job: JobId,
-        id: NegotiationId,
-        (cluster, bid): (ClusterId, Price),
-    ) -> Option<Price> {
+    fn asked_price(&self, job: JobId, id: NegotiationId, (cluster, bid): (ClusterId, Price)) -> Option<Price> {
         let list = self.list_price(cluster);
         let negotiation = self.negotiation(job, id)?;
         let floor = self.context.state().settings().price_floor;
@@ -61,10 +56,32 @@ impl Negotiations<'_> {
         let by_limit = self.may_still_gain(&self.context.state().jobs()[&job].spec.owner.0);
         // Nodes held for this negotiation already count as its user's.
         let by_limit = by_limit.map_or(u64::MAX, |nodes| u64::from(nodes).saturating_add(held).saturating_sub(n_given));
-        let mut priced = item.clone();
-        priced.terms.price = self.list_price(cluster).max(item.terms.price);
-        let by_budget = self.affordable_nodes(now, job, &priced, Some((id, given)));
+        let affordable = |price: Price| {
+            let mut priced = item.clone();
+            priced.terms.price = price.max(item.terms.price);
+            self.affordable_nodes(now, job, &priced, Some((id, given)))
+        };
+        let is_enough = |nodes: &u64| item.greatest(Direction::Grow, Quantity(item.quantity.0.min(*nodes))).is_some();
+        let at_list_price = Some(affordable(self.list_price(cluster))).filter(is_enough);
+        let by_budget = at_list_price.unwrap_or_else(|| affordable(self.floor_price(cluster)));
         if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
+    }
+
+    /// Returns what the server asks for a node and hour of an item that it would grant; less than usual, but not less
+    /// than its floor, if the user cannot pay more. `None` if the bid is too low and no round is left.
+    pub(super) fn payable_price(
+        &self,
+        now: Time,
+        (job, id): (JobId, NegotiationId),
+        (cluster, item): (ClusterId, &Item),
+        given: &Granted,
+    ) -> Option<Price> {
+        let mut asked = item.clone();
+        asked.terms.price = self.asked_price(job, id, (cluster, item.terms.price))?;
+        match self.affordable_nodes(now, job, &asked, Some((id, given))) >= item.quantity.0 {
+            true => Some(asked.terms.price),
+            false => Some(item.terms.price.max(self.floor_price(cluster))),
+        }
     }
 
     /// Returns how many more nodes the application can be offered at the list price.
@@ -150,7 +167,7 @@ impl Negotiations<'_> {
         for item in &mut least {
             item.quantity = item.terms.least;
             if let Resource::Nodes(cluster) = item.resource {
-                item.terms.price = self.list_price(cluster).max(item.terms.price);
+                item.terms.price = self.floor_price(cluster).max(item.terms.price);
             }
         }
         given.longer = time_of(&least);

@@ -320,6 +320,35 @@ fn a_node_for_a_limited_time_needs_the_money_for_that_time_only() {
     assert_eq!(short, Some(BudgetShortage { needed: 30, left: 10 }));
 }
 
+/// At the list price, three nodes cost 3000 until the job's end, and 1500 at the floor.
+#[test]
+fn who_can_pay_the_floor_alone_gets_nodes_at_the_floor() {
+    let ask = |budget: &str, price: u64, quantity: u64| {
+        let mut scene = Scene::offering(8);
+        scene.set("price", "1000");
+        scene.set("price_floor", "50");
+        scene.set("offer_idle", "never");
+        scene.set("budget@ada", budget);
+        let job = scene.job_of("ada", 2, |_| {});
+        scene.after(Span::from_secs(1));
+        let ticket = scene.ask(job, Ask { price: Price(price), ..nodes(Direction::Grow, quantity, quantity) });
+        (0..20).for_each(|_| scene.after(Span::from_secs(10)));
+        let outcome = scene.outcome(ticket);
+        (outcome.expect("it is decided"), scene.reserved("ada") + scene.spent("ada"), scene.lines(job).pop())
+    };
+    let (outcome, cost, _) = ask("1600", 500, 3);
+    assert!(matches!(outcome, AskOutcome::Ready { quantity: 3, .. }), "{outcome:?}");
+    assert!((1450..=1500).contains(&cost), "{cost}");
+    let (outcome, ..) = ask("1600", 499, 3);
+    assert!(matches!(outcome, AskOutcome::Failed { reason: Reason::Price, short: None, .. }), "{outcome:?}");
+    let (outcome, ..) = ask("1400", 500, 3);
+    let AskOutcome::Failed { reason: Reason::Price, short: Some(short), .. } = outcome else { panic!("{outcome:?}") };
+    assert!((1450..=1500).contains(&short.needed) && short.left == 1400, "{short:?}");
+    let (outcome, cost, _) = ask("3100", 500, 3);
+    assert!(matches!(outcome, AskOutcome::Ready { quantity: 3, .. }), "{outcome:?}");
+    assert!((1400..=1500).contains(&cost), "{cost}");
+}
+
 #[test]
 fn who_offers_the_floor_by_command_gets_nodes_at_the_floor() {
     let mut scene = Scene::offering(8);
