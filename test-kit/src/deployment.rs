@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -184,7 +185,7 @@ impl Deployment {
     /// Starts the server, the first time at any free port, later at the same one.
     pub fn start_server(&mut self) {
         let mut run = wrapped(&self.wrapper, &self.binaries.server);
-        let listen = self.address.unwrap_or(SocketAddr::new(self.ip, 0)).to_string();
+        let listen = self.address.unwrap_or_else(|| self.free_address()).to_string();
         run.arg("run").arg("--dir").arg(&self.server_dir).args(["--listen", &listen]);
         let mut child = run.stdout(Stdio::piped()).stderr(self.log("server")).spawn().expect("the server starts");
         let stdout = child.stdout.take().expect("it is piped");
@@ -193,6 +194,17 @@ impl Deployment {
         let address = ready.trim_start_matches("listening on ").trim();
         self.address = Some(address.parse().expect("the server prints its address"));
         self.server = Some(child);
+    }
+
+    /// Returns an address that nobody uses, and that nobody gets who asks for any port: so it is still free when the
+    /// server is started again. In a network of its own, any port will do.
+    fn free_address(&self) -> SocketAddr {
+        if !self.wrapper.is_empty() || !self.ip.is_loopback() {
+            return SocketAddr::new(self.ip, 0);
+        }
+        let drawn = || RandomState::new().hash_one(std::process::id()) % 20_000;
+        let address = || SocketAddr::new(self.ip, 10_000 + drawn() as u16);
+        std::iter::repeat_with(address).find(|address| UdpSocket::bind(address).is_ok()).expect("one is free")
     }
 
     /// Kills the server with `kill -9`.
