@@ -114,7 +114,7 @@ pub struct Started {
     /// Present once the job has lent cores or started on those of others (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Box<Sharing>>,
-    /// By how much it started later than it was promised, if that is at most [`SOON`] and less than its wall
+    /// By how much it started later than it was promised, if that is at most a second and less than its wall
     /// time.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub late: Span,
