@@ -211,3 +211,21 @@ fn a_waiting_job_sees_what_is_before_it_and_nothing_else() {
     assert_eq!(pairs(&view.clusters[0].started), [(Span::from_secs(60), 1)]);
     assert_eq!(pairs(&view.clusters[0].planned), [(Span::from_secs(60), 0), (Span::from_secs(60), 1)]);
 }
+
+#[test]
+fn a_job_that_is_only_tested_meets_the_limits_of_its_user() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    world.set("job_limit", "1");
+    let mut submit = |test_only: bool| {
+        let submission = Submission { test_only, ..world.submission() };
+        let ada = Identity::new(Role::User, "ada").expect("a plain name");
+        world.ask_as(ada, Call::Submit(Box::new(submission)))
+    };
+    assert!(matches!(submit(true), Ok(Answer::WouldStart { .. })));
+    submit(false).expect("it is the first one");
+    for test_only in [false, true] {
+        let refused = submit(test_only).expect_err("one is the limit");
+        assert!(matches!(refused, rms_api::Refusal::JobLimit { used: 1, max: 1 }), "{test_only}: {refused}");
+    }
+}
