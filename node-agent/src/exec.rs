@@ -32,9 +32,16 @@ pub struct Command {
 
 /// Returns why nothing can be run under a share without a supervisor.
 pub fn not_running(share: &Share) -> String {
-    let order = share.order();
-    let node = order.place().map_or("this node", |place| &place.name);
-    format!("the job runs nothing on {node} any more: its tasks there have ended")
+    format!("the job runs nothing on {} any more: its tasks there have ended", node_of(share))
+}
+
+/// Returns why a supervisor has left without a last word on a command or a step.
+pub fn supervisor_left(share: &Share) -> String {
+    format!("the job has ended on {}, or its supervisor there is gone", node_of(share))
+}
+
+fn node_of(share: &Share) -> String {
+    share.order().place().map_or_else(|| "this node".to_owned(), |place| place.name.clone())
 }
 
 /// The most pieces queued in each direction.
@@ -73,7 +80,7 @@ async fn carry(
     loop {
         tokio::select! {
             event = events.recv() => {
-                let Some(heard) = translate(event, stream, &supervisor, &mut window).await else { continue };
+                let Some(heard) = translate(event, stream, &share, &supervisor, &mut window).await else { continue };
                 let is_last = matches!(heard, FromCommand::Ended { .. } | FromCommand::Failed { .. });
                 let is_lost = output.send(heard).await.is_err();
                 if is_lost {
@@ -107,6 +114,7 @@ async fn carry(
 async fn translate(
     event: Option<StreamEvent>,
     stream: u64,
+    share: &Share,
     supervisor: &ToSeat,
     window: &mut Window,
 ) -> Option<FromCommand> {
@@ -130,7 +138,7 @@ async fn translate(
         Some(StreamEvent::TaskEnded { .. } | StreamEvent::Aborted { .. } | StreamEvent::Pmi(_) | StreamEvent::Done) => {
             None
         }
-        None => Some(FromCommand::Failed { reason: "the job has ended, or its supervisor is gone".to_owned() }),
+        None => Some(FromCommand::Failed { reason: supervisor_left(share) }),
     }
 }
 

@@ -7,7 +7,7 @@ use rms_wire::peer::StepPart;
 use rms_wire::{Channel, StepDown, StepUp};
 use tokio::sync::mpsc;
 
-use crate::exec::{MAX_PIECES, not_running};
+use crate::exec::{MAX_PIECES, not_running, supervisor_left};
 use crate::frame;
 use crate::order::{STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, ToSupervisor};
 use crate::pmi::place::MAX_PER_NODE;
@@ -58,7 +58,7 @@ async fn run_part(
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     // Both directions at once, so that tasks whose output is not read can be ended.
     let is_over = tokio::select! {
-        is_over = forward_events(&mut events, &supervisor, &input, &ups) => is_over,
+        is_over = forward_events(&mut events, &share, &supervisor, &input, &ups) => is_over,
         () = forward_orders(&mut downs, &supervisor, &input) => false,
         () = ups.closed() => false,
     };
@@ -72,6 +72,7 @@ async fn run_part(
 /// Forwards events of the supervisor until the last one; returns false if the receiver has left.
 async fn forward_events(
     events: &mut mpsc::Receiver<StreamEvent>,
+    share: &Share,
     supervisor: &ToSeat,
     input: &Input,
     ups: &mpsc::Sender<StepUp>,
@@ -108,10 +109,7 @@ async fn forward_events(
             Some(StreamEvent::Failed { reason }) => StepUp::Failed { reason },
             // Only commands send this.
             Some(StreamEvent::Ended { .. }) => continue,
-            None => {
-                let reason = "the job has ended there, or its supervisor is gone".to_owned();
-                StepUp::Failed { reason }
-            }
+            None => StepUp::Failed { reason: supervisor_left(share) },
         };
         let is_last = matches!(said, StepUp::Done | StepUp::Failed { .. });
         let is_heard = ups.send(said).await.is_ok();
