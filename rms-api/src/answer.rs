@@ -322,7 +322,7 @@ pub enum Reason {
     NoRequest {
         until: Option<Time>,
     },
-    /// Its nodes are free, but that many agents of the cluster have not reconnected since the server restarted. Until
+    /// Its nodes are free, but that many agents of the cluster are away and expected back. Until
     /// then it is planned on their nodes.
     AgentsExpected {
         cluster: String,

@@ -150,7 +150,7 @@ impl Agents<'_> {
     pub(crate) fn agent_gone(&mut self, now: Time, step: &mut Step, name: &str) {
         let Some(node) = self.jobs.state().node_named(name) else { return };
         if self.jobs.state().nodes()[&node].is_connected() {
-            self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Away { since: now } });
+            self.jobs.context.agent_away(now, step, node);
             self.jobs.context.passes.wanted = true;
         }
         self.jobs.context.forget_sent(node);

@@ -246,7 +246,7 @@ impl Answers<'_> {
             }
             (_, NodeLink::Away { since }) => (NodeState::Away, Some("its agent is not connected".to_owned()), since),
             (_, NodeLink::Expected { since }) => {
-                let reason = "its agent has not come back since the server was restarted".to_owned();
+                let reason = "its agent is not connected, and expected back".to_owned();
                 (NodeState::Away, Some(reason), since)
             }
             (NodeAdmin::Drain { reason, by: _, since }, NodeLink::Connected { .. }) => {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use rms_api::answer::JobChange;
 use rms_api::desired::{Aim, Desired, DesiredJob, Launch, LaunchNode};
-use rms_model::{JobId, NodeId, OnResize, Span};
+use rms_model::{JobId, NodeId, NodeLink, OnResize, Span, Time};
 
 use crate::context::Context;
 use crate::effect::Effect;
+use crate::state::fact::Fact;
 use crate::state::job::{Job, Share, Started};
 use crate::state::{constraint_of, tasks_per_node, threads_of_core};
 use crate::step::Step;
@@ -165,6 +166,15 @@ impl Context {
     pub(crate) fn resend(&mut self, node: NodeId) {
         self.sent.remove(&node);
         self.bumped.insert(node);
+    }
+
+    /// Records that the agent of a node is not connected; it is expected back within `restart_grace`.
+    pub(crate) fn agent_away(&mut self, now: Time, step: &mut Step, node: NodeId) {
+        let link = match self.state().settings().restart_grace {
+            Span::ZERO => NodeLink::Away { since: now },
+            _ => NodeLink::Expected { since: now },
+        };
+        self.record(step, Fact::NodeLinkChanged { node, link });
     }
 
     /// Forgets what was sent over a connection that is closed.

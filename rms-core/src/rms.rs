@@ -76,11 +76,7 @@ impl Rms {
         for node in context.state().nodes().keys().copied().collect::<Vec<_>>() {
             let is_lost = matches!(context.state().nodes()[&node].link, NodeLink::Lost { .. });
             if !is_lost {
-                let link = match context.state().settings().restart_grace {
-                    rms_model::Span::ZERO => NodeLink::Away { since: now },
-                    _ => NodeLink::Expected { since: now },
-                };
-                context.record(&mut step, Fact::NodeLinkChanged { node, link });
+                context.agent_away(now, &mut step, node);
             }
         }
         let is_of_tomorrow = |entry: &Job| matches!(&entry.phase, Phase::Ghost(ghost) if ghost.done_at > now);

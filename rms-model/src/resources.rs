@@ -156,7 +156,7 @@ pub enum NodeLink {
     Connected {
         since: Time,
     },
-    /// The connection is gone; jobs there may still run.
+    /// The connection is gone, and no job is planned on the node; jobs there may still run.
     Away {
         since: Time,
     },
@@ -164,8 +164,8 @@ pub enum NodeLink {
     Lost {
         since: Time,
     },
-    /// The server was restarted at `since`, and the agent has not reconnected yet. Jobs are planned on the node for a
-    /// while.
+    /// The connection is gone since `since`, when the agent or the server may have been restarted. Jobs are planned on
+    /// the node until `restart_grace` is over.
     Expected {
         since: Time,
     },

@@ -125,7 +125,7 @@ pub struct Settings {
     pub share: u32,
     /// Values for single users.
     pub share_of: Own<u32>,
-    /// How long after a restart of the server jobs are planned on nodes whose agents have not reconnected.
+    /// How long jobs are planned on a node whose agent is away: it, or the server, may have been restarted.
     pub restart_grace: Span,
     /// For which waiting jobs unanswered offers are withdrawn before they expire.
     pub offer_recall: ShrinkRule,

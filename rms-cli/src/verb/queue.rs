@@ -342,8 +342,8 @@ mod tests {
             (short_reason(&reason, Time::EPOCH), explain::reason(&reason, &[], Time::EPOCH))
         };
         assert_eq!((waits(1).0.as_str(), waits(2).0.as_str()), ("(waits for 1 agent)", "(waits for 2 agents)"));
-        assert!(waits(1).1.contains("the agent of 1 node of cluster a has not come back"), "{}", waits(1).1);
-        assert!(waits(2).1.contains("the agents of 2 nodes of cluster a have not come back"), "{}", waits(2).1);
+        assert!(waits(1).1.contains("the agent of 1 node of cluster a is away"), "{}", waits(1).1);
+        assert!(waits(2).1.contains("the agents of 2 nodes of cluster a are away"), "{}", waits(2).1);
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn a_job_is_lost_with_a_whole_report_that_lacks_it_and_not_with_the_link() {
     fixture.agents().agent_gone(NOW, &mut step, "n1");
     fixture.agents().agent_gone(NOW, &mut step, "n1");
     let (facts, _) = outcome(step);
-    assert!(matches!(facts[..], [Fact::NodeLinkChanged { link: NodeLink::Away { .. }, .. }]), "once: {facts:?}");
+    assert!(matches!(facts[..], [Fact::NodeLinkChanged { link: NodeLink::Expected { .. }, .. }]), "once: {facts:?}");
     let (mut step, later) = (Step::default(), NOW + Span::from_secs(1));
     let with_it = NodeReport { jobs: vec![ran(job, run)], ..NodeReport::default() };
     fixture.agents().agent_connected(later, &mut step, "n1", hello("c"), with_it);

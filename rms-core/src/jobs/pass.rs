@@ -8,13 +8,19 @@ use crate::effect::Effect;
 use crate::plan::Placed;
 use crate::plan::slowdown::Fraction;
 use crate::state::fact::Fact;
-use crate::state::job::Promise;
+use crate::state::job::{Promise, SOON};
 use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
     fn is_promised_at(&self, job: JobId, at: Time) -> bool {
         self.state().jobs()[&job].promised.as_ref().is_some_and(|promise| promise.at == at)
+    }
+
+    /// Returns whether a job is waited for at a start that was promised and has come.
+    fn is_due(&self, job: JobId, now: Time) -> bool {
+        let promise = self.state().jobs()[&job].promised.as_ref();
+        promise.is_some_and(|promise| (promise.at..promise.at + SOON).contains(&now))
     }
 
     /// Runs a pass. `by_nodes` is a waiting job for which others could give back nodes, and what that would add to
@@ -47,13 +53,13 @@ impl Jobs<'_> {
                     next_start = Some(next_start.map_or(at, |next: Time| next.min(at)));
                     None
                 }
-                // A promise that is due keeps its time while others make room for it.
-                Placed::Later { at, .. } if at <= now && self.is_promised_at(job, at) => continue,
+                // A promise that is due keeps its time while others make room for it, or an agent restarts.
+                Placed::Later { at, .. } if at <= now && self.is_due(job, now) => continue,
                 // A promise for now that could not be kept for lack of nodes does not justify another pass at once; nor
-                // does one of nodes whose agents are away.
+                // does a new one of nodes whose agents are away.
                 Placed::Later { option_idx, at, nodes, .. } => {
                     let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
-                    let can_start = at > now && nodes.iter().all(is_there);
+                    let can_start = at > now && (self.is_promised_at(job, at) || nodes.iter().all(is_there));
                     let at = if can_start { at } else { at.max(now + Span::from_secs(1)) };
                     Some(Promise { at, option_idx, nodes })
                 }

@@ -325,7 +325,7 @@ fn has_some(piece: &Piece, (spec, request): (&JobSpec, &Request), short: Option<
     }
 }
 
-/// Reports the agents of this cluster that are expected back after a restart of the server.
+/// Reports the agents of this cluster that are expected back.
 fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
     let (since, _) = state.longest_expected()?;
     let n_nodes = state.n_expected(cluster) as u32;

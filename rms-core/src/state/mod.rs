@@ -456,7 +456,7 @@ impl State {
         self.index.expected.first().copied()
     }
 
-    /// Returns the number of usable nodes of a cluster whose agents have not reconnected since a restart of the server.
+    /// Returns the number of usable nodes of a cluster whose agents are expected back.
     pub(crate) fn n_expected(&self, cluster: ClusterId) -> usize {
         let entries = self.index.expected.iter().map(|(_, node)| &self.nodes[node]);
         entries.filter(|entry| entry.cluster == cluster && entry.is_usable()).count()

@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Returns since when the server, after a restart, expects its agent back and plans with the node meanwhile.
+    /// Returns since when its agent is away, if it is expected back and the node planned with meanwhile.
     pub(crate) fn expected_since(&self) -> Option<Time> {
         match self.link {
             NodeLink::Expected { since } => Some(since),

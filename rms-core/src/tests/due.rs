@@ -1,4 +1,4 @@
-//! Promises that are due while jobs that are ended at the end of their wall time still leave.
+//! Promises that are due while jobs that are ended at the end of their wall time still leave, or an agent restarts.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ use crate::Event;
 
 /// How long a job takes to leave after its wall time is over.
 const TO_LEAVE: Span = Span::from_millis(12);
+/// How long an agent is away while it is restarted, in milliseconds.
+const RESTART: u32 = 300;
 /// How much later than promised a job may start.
 const LATE: Span = Span::from_secs(1);
 
@@ -92,13 +94,13 @@ fn a_promise_for_which_nobody_makes_room_is_given_anew_after_a_second() {
 }
 
 #[test]
-fn jobs_that_are_ended_a_moment_late_delay_nobody_by_more_than_that() {
+fn jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that() {
     let n_started = delay_nobody(20);
     assert!(n_started > 400, "{n_started} jobs have started");
 }
 
 #[test]
-fn long_jobs_that_are_ended_a_moment_late_delay_nobody_by_more_than_that() {
+fn long_jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that() {
     let n_started = delay_nobody(500);
     assert!(n_started > 10_000, "{n_started} jobs have started");
 }
@@ -106,7 +108,7 @@ fn long_jobs_that_are_ended_a_moment_late_delay_nobody_by_more_than_that() {
 /// Returns how many jobs have started that had been promised a start.
 fn delay_nobody(n_seeds: u64) -> u32 {
     let mut n_started = 0;
-    for_seeds("jobs_that_are_ended_a_moment_late_delay_nobody_by_more_than_that", n_seeds, |dice| {
+    for_seeds("jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that", n_seeds, |dice| {
         let n_nodes = dice.number(2, 6);
         let mut world = world(dice.one_of(&["nodes", "cores"]), n_nodes);
         let mut promised: BTreeMap<JobId, Time> = BTreeMap::new();
@@ -114,19 +116,31 @@ fn delay_nobody(n_seeds: u64) -> u32 {
             if dice.chance(50) {
                 submit_some(dice, &mut world, n_nodes);
             }
-            let until = world.now + Span::from_millis(i64::from(dice.number(1, 20_000)));
-            while let Some(next) = next_event(&mut world).filter(|next| *next <= until) {
-                world.now = next;
-                leave(&mut world);
-                world.event(Event::Tick);
+            n_started += let_pass(&mut world, dice.number(1, 20_000), &mut promised);
+            if dice.chance(10) {
+                let name = format!("n{}", dice.number(1, n_nodes));
+                world.event(Event::AgentGone { name: name.clone() });
+                n_started += check(&world, &mut promised) + let_pass(&mut world, RESTART, &mut promised);
+                world.comes_back(&name);
                 n_started += check(&world, &mut promised);
             }
-            world.now = until;
-            world.event(Event::Tick);
-            n_started += check(&world, &mut promised);
         }
     });
     n_started
+}
+
+/// Lets time pass. Returns how many jobs have started that had been promised a start.
+fn let_pass(world: &mut World, millis: u32, promised: &mut BTreeMap<JobId, Time>) -> u32 {
+    let (until, mut n_started) = (world.now + Span::from_millis(i64::from(millis)), 0);
+    while let Some(next) = next_event(world).filter(|next| *next <= until) {
+        world.now = next;
+        leave(world);
+        world.event(Event::Tick);
+        n_started += check(world, promised);
+    }
+    world.now = until;
+    world.event(Event::Tick);
+    n_started + check(world, promised)
 }
 
 fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {

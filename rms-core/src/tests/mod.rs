@@ -31,7 +31,7 @@ mod trouble;
 use rms_api::answer::{Answer, JobDetail, JobLine, Reason};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::desired::AgentHello;
-use rms_api::desired::{JobReport, NodeReport};
+use rms_api::desired::{JobReport, JobStatus, NodeReport};
 use rms_api::refusal::Refusal;
 use rms_api::{Call, Query};
 use rms_model::{Identity, Inventory, JobId, NodeId, Role, Span, Time};
@@ -103,6 +103,19 @@ impl World {
         let hello = AgentHello { cluster, address, inventory, trouble: None };
         let report = NodeReport { jobs, ..NodeReport::default() };
         self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
+    }
+
+    /// Connects an agent again on whose node all that was ordered there runs.
+    fn comes_back(&mut self, name: &str) {
+        let state = self.rms.state();
+        let node = state.node_named(name).expect("it was there");
+        let inventory = state.nodes()[&node].inventory.clone();
+        let there = state.holding().filter_map(|(job, entry)| {
+            let started = entry.started().filter(|started| started.nodes.contains(&node))?;
+            Some(JobReport { job, run: entry.run, status: JobStatus::running(started.at) })
+        });
+        let jobs = there.collect();
+        self.joins(name, inventory, jobs);
     }
 
     /// Restarts the server as after kill -9, with the clock changed by `set_by_secs` meanwhile.

@@ -1,8 +1,8 @@
-//! Tests of a restarted server: until the agents are back it does not plan with half of the cluster.
+//! Tests of agents that are away after a restart, of the server or their own: it does not plan with half of the cluster.
 
 use rms_api::answer::{JobState, NodeState, Reason};
 use rms_api::call::{Nodes, Shape};
-use rms_model::{Inventory, JobId, NodeId, Policy, Span};
+use rms_model::{JobId, Policy, Span};
 
 use super::World;
 use crate::Event;
@@ -16,10 +16,6 @@ impl World {
         });
         world.restart(1);
         world
-    }
-
-    fn comes_back(&mut self, idx: u32) {
-        self.joins(&format!("n{idx}"), Inventory::default(), Vec::new());
     }
 
     pub(super) fn after(&mut self, span: Span) {
@@ -50,14 +46,14 @@ fn a_moldable_job_gets_the_whole_idle_cluster_though_one_agent_came_back_first()
     for policy in ["views", "fcfs", "easy", "conservative"] {
         let mut world = World::restarted(4);
         world.set("policy", policy);
-        world.comes_back(1);
+        world.comes_back("n1");
         let job = world.moldable();
         assert_eq!(world.n_nodes(job), 0, "{policy}: three agents are on their way");
         let until = world.now + Span::from_secs(10);
         let expected = Reason::AgentsExpected { cluster: "c".to_owned(), n_nodes: 3, until };
         assert_eq!(world.line(job).reason, Some(expected), "{policy}");
         world.after(Span::from_secs(2));
-        (2..=4).for_each(|idx| world.comes_back(idx));
+        (2..=4).for_each(|idx| world.comes_back(&format!("n{idx}")));
         world.after(Span::from_secs(1));
         assert_eq!(world.n_nodes(job), 4, "{policy}");
     }
@@ -72,7 +68,7 @@ fn an_agent_that_does_not_come_back_is_waited_for_no_longer_than_the_setting_say
         });
         world.set("restart_grace", grace);
         world.restart(1);
-        (1..=3).for_each(|idx| world.comes_back(idx));
+        (1..=3).for_each(|idx| world.comes_back(&format!("n{idx}")));
         let job = world.moldable();
         if waits > 0 {
             world.after(Span::from_millis(waits * 1000 - 1));
@@ -90,15 +86,15 @@ fn a_job_that_fits_on_the_nodes_that_are_back_starts_at_once_and_does_not_overta
         world.set("policy", &policy.to_string());
         let wide = world.submit(4, 100, &[]);
         let small = world.submit(1, 1000, &[]);
-        world.comes_back(1);
+        world.comes_back("n1");
         assert_eq!((world.n_nodes(wide), world.n_nodes(small)), (0, 0), "{policy}");
-        (2..=4).for_each(|idx| world.comes_back(idx));
+        (2..=4).for_each(|idx| world.comes_back(&format!("n{idx}")));
         assert_eq!((world.n_nodes(wide), world.n_nodes(small)), (4, 0), "{policy}");
 
         let mut world = World::restarted(4);
         world.set("policy", &policy.to_string());
         let small = world.submit(1, 1000, &[]);
-        world.comes_back(3);
+        world.comes_back("n3");
         assert_eq!(world.n_nodes(small), 1, "{policy}: nothing smaller or better is coming");
     }
 }
@@ -115,30 +111,101 @@ fn a_node_that_was_lost_before_or_is_lost_meanwhile_is_not_waited_for() {
     world.restart(1);
     let job = world.submit(4, 100, &[]);
     assert!(matches!(world.line(job).reason, Some(Reason::TooFewNodes { usable: 3, .. })));
-    (1..=2).for_each(|idx| world.comes_back(idx));
+    (1..=2).for_each(|idx| world.comes_back(&format!("n{idx}")));
     let pair = world.moldable();
     world.after(Span::from_secs(5));
     assert_eq!(world.n_nodes(pair), 2, "the third is lost after five seconds, sooner than the server stops waiting");
 }
 
 #[test]
-fn an_agent_that_was_back_and_left_again_is_away_and_a_drained_node_is_not_planned_with() {
+fn an_agent_that_restarts_costs_no_job_its_planned_start() {
+    for policy in Policy::ALL {
+        for (allocation, who) in [("nodes", 1), ("nodes", 4), ("cores", 1), ("cores", 4)] {
+            let mut world = World::new();
+            (1..=4).for_each(|idx| {
+                world.node(&format!("n{idx}"), &[]);
+            });
+            world.set("policy", &policy.to_string());
+            world.set("allocation", allocation);
+            let mut submit = |n_nodes, wall| {
+                world.submit_with(|submission| {
+                    submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_secs(wall)) }];
+                    submission.n_tasks = Some(n_nodes);
+                })
+            };
+            let running = submit(3, 30);
+            let waiting = [(4, 10), (1, 20), (3, 20)].map(|(n_nodes, wall)| submit(n_nodes, wall));
+            let estimates = |world: &mut World| waiting.map(|job| world.line(job).estimate);
+            let before = estimates(&mut world);
+            world.event(Event::AgentGone { name: format!("n{who}") });
+            for _ in 0..3 {
+                assert_eq!(estimates(&mut world), before, "{policy} {allocation} {who}");
+                world.after(Span::from_secs(1));
+            }
+            world.comes_back(&format!("n{who}"));
+            world.after(Span::from_secs(1));
+            assert_eq!(estimates(&mut world), before, "{policy} {allocation} {who}");
+            assert_eq!(world.line(running).state, JobState::Started, "{policy} {allocation} {who}");
+        }
+    }
+}
+
+#[test]
+fn a_promise_that_is_due_while_an_agent_restarts_is_kept_a_moment_later() {
+    for (allocation, away) in [("nodes", 300), ("nodes", 900), ("cores", 300), ("cores", 900)] {
+        let mut world = World::new();
+        (1..=3).for_each(|idx| {
+            world.node(&format!("n{idx}"), &[]);
+        });
+        world.set("policy", "conservative");
+        world.set("allocation", allocation);
+        let mut submit = |n_nodes, wall| {
+            world.submit_with(|submission| {
+                submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_secs(wall)) }];
+                submission.n_tasks = Some(n_nodes);
+            })
+        };
+        let running = submit(1, 30);
+        let next = submit(3, 10);
+        let others = [(3, 20), (2, 40)].map(|(n_nodes, wall)| submit(n_nodes, wall));
+        let begun = world.now;
+        let at = |secs| Some(begun + Span::from_secs(secs));
+        let estimates = |world: &mut World| others.map(|job| world.line(job).estimate);
+        world.after(Span::from_millis(29_800));
+        world.event(Event::AgentGone { name: "n2".to_owned() });
+        world.after(Span::from_millis(200));
+        world.ends(running);
+        for _ in 0..away / 100 {
+            assert_eq!(world.line(next).state, JobState::Waiting, "{allocation} {away}");
+            world.after(Span::from_millis(100));
+            assert_eq!(estimates(&mut world), [at(40), at(60)], "{allocation} {away}");
+        }
+        world.comes_back("n2");
+        assert_eq!(world.line(next).state, JobState::Started, "{allocation} {away}");
+        assert_eq!(estimates(&mut world), [at(40), at(60)], "{allocation} {away}");
+    }
+}
+
+#[test]
+fn an_agent_that_was_back_and_left_again_is_expected_anew() {
     let mut world = World::restarted(2);
-    world.comes_back(1);
+    world.comes_back("n1");
+    world.after(Span::from_secs(9));
     world.event(Event::AgentGone { name: "n1".to_owned() });
     let job = world.submit(2, 100, &[]);
-    assert!(
-        matches!(world.line(job).reason, Some(Reason::TooFewNodes { usable: 1, .. })),
-        "{:?}",
-        world.line(job).reason
-    );
+    let reason = world.line(job).reason;
+    assert!(matches!(reason, Some(Reason::AgentsExpected { n_nodes: 2, .. })), "{reason:?}");
     let rms_api::answer::Answer::Nodes { nodes, .. } =
         world.ask(rms_api::Call::Query(rms_api::Query::Nodes(Default::default())))
     else {
         panic!("no nodes")
     };
     assert!(nodes.iter().all(|line| line.state == NodeState::Away));
-    assert!(nodes[1].reason.as_ref().is_some_and(|reason| reason.contains("restarted")), "{:?}", nodes[1].reason);
+    assert!(nodes[1].reason.as_ref().is_some_and(|reason| reason.contains("expected back")), "{:?}", nodes[1].reason);
     assert_eq!(world.line(job).state, JobState::Waiting);
-    assert_eq!(world.rms.state().node_named("n2"), Some(NodeId(2)));
+    for (after, n_usable) in [(1, 1), (9, 0)] {
+        world.after(Span::from_secs(after));
+        let reason = world.line(job).reason;
+        assert!(matches!(&reason, Some(Reason::TooFewNodes { usable, .. }) if *usable == n_usable), "{reason:?}");
+    }
 }
