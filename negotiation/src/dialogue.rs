@@ -154,6 +154,12 @@ impl Dialogue {
         promised.filter(|template| template.direction().giver() == self.end)
     }
 
+    /// Returns whether a proposal of this end would take back what it has conceded.
+    pub fn takes_back(&self, template: &Template) -> bool {
+        let earlier = self.mine().zip(self.proposal());
+        earlier.is_some_and(|(mine, answered)| concession::worsening(self.end, mine, answered, template).is_some())
+    }
+
     /// Returns whether the negotiation is over and the other end knows it.
     pub fn is_settled(&self) -> bool {
         let is_known = match self.end {

@@ -261,7 +261,7 @@ pub enum Refusal {
     HasProfile(JobId),
     #[error("{who} is of another execution than the one that runs")]
     AnotherRun { who: Identity },
-    #[error("job {job} has no negotiation {id}; 'rms negotiations {job}' lists them")]
+    #[error("job {job} has no open negotiation {id}; 'rms negotiations {job}' lists them")]
     NoSuchNegotiation { job: JobId, id: NegotiationId },
     #[error("this cannot be negotiated: {0}")]
     Template(#[from] negotiation::TemplateError),

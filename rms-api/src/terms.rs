@@ -10,7 +10,12 @@ use crate::negotiate::{BudgetShortage, NegotiationRecord, Said};
 
 /// Returns the standing proposal, or the last one.
 pub fn last_proposal(record: &NegotiationRecord) -> Option<(Side, u16, &Template)> {
-    record.rounds.iter().rev().find_map(|round| match &round.said {
+    latest_proposals(record).next()
+}
+
+/// Returns the proposals, the last one first.
+fn latest_proposals(record: &NegotiationRecord) -> impl Iterator<Item = (Side, u16, &Template)> {
+    record.rounds.iter().rev().filter_map(|round| match &round.said {
         Said::Proposed { by, round, template } => Some((*by, *round, template)),
         Said::Phase { .. } => None,
     })
@@ -92,6 +97,18 @@ impl Allowed {
         Some(Price(floor.div_ceil(100)))
     }
 
+    /// Returns that an item's bid is below the lowest price, if it is.
+    fn too_low(&self, item: &Item) -> Option<String> {
+        let least = match item.resource {
+            Resource::Nodes(cluster) => self.least_price(cluster)?,
+            Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => return None,
+            Resource::Licences(..) | Resource::Time => return None,
+        };
+        let bid = item.terms.price;
+        (bid < least)
+            .then(|| format!("price of a node and hour: {} proposed, at least {} allowed", price(bid), price(least)))
+    }
+
     fn has_budget(&self, owner: &str) -> bool {
         self.settings.as_ref().is_some_and(|settings| settings.budget_of(owner).is_some())
     }
@@ -99,12 +116,9 @@ impl Allowed {
 
 /// Returns the terms of the previous proposal that the standing one does not keep.
 pub fn against_before(record: &NegotiationRecord) -> Option<String> {
-    let mut proposals = record.rounds.iter().rev().filter_map(|round| match &round.said {
-        Said::Proposed { by, template, .. } => Some((*by, template)),
-        Said::Phase { .. } => None,
-    });
-    let (by, standing) = proposals.next()?;
-    let (other, earlier) = proposals.next()?;
+    let mut proposals = latest_proposals(record);
+    let (by, _, standing) = proposals.next()?;
+    let (other, _, earlier) = proposals.next()?;
     let broken = if by == other { Vec::new() } else { against(earlier, by, standing) };
     (!broken.is_empty()).then(|| broken.join("; "))
 }
@@ -115,8 +129,16 @@ pub fn broken(record: &NegotiationRecord, owner: &str, allowed: &Allowed) -> Opt
         Said::Phase { phase: Phase::Ended(_), reason } => Some(*reason),
         Said::Phase { .. } | Said::Proposed { .. } => None,
     })??;
-    let (_, _, template) = last_proposal(record)?;
-    broken_by(template, reason, owner, allowed)
+    let mut proposals = latest_proposals(record);
+    let (by, _, template) = proposals.next()?;
+    match (reason, by, proposals.next()) {
+        // It did not take the price that it was asked for.
+        (Reason::Price, Side::Rms, Some((Side::Application, _, bid))) => {
+            let too_low = bid.items().iter().find_map(|item| allowed.too_low(item));
+            too_low.or_else(|| against(template, Side::Application, bid).pop())
+        }
+        _ => broken_by(template, reason, owner, allowed),
+    }
 }
 
 /// Returns why a proposal was refused to a job of this user for this reason, if a term of it was the cause.
@@ -182,20 +204,14 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
         (Reason::Policy, Resource::Time, Direction::Shrink) => {
             Some(format!("{proposed}; so much of its wall time is not left"))
         }
-        (Reason::Price, resource, _) => {
-            let bid = item.terms.price;
-            let least = match resource {
-                Resource::Nodes(cluster) => allowed.least_price(*cluster),
-                Resource::Cores(_) | Resource::Memory(_) | Resource::Devices(..) => None,
-                Resource::Licences(..) | Resource::Time => None,
-            };
-            let price_of = format!("price of a node and hour: {} proposed", price(bid));
-            Some(match least.filter(|least| bid < *least) {
-                Some(least) => format!("{price_of}, at least {} allowed", price(least)),
+        (Reason::Price, _, _) => {
+            let bid = price(item.terms.price);
+            Some(match allowed.too_low(item) {
+                Some(too_low) => too_low,
                 None if allowed.has_budget(owner) => {
                     format!("{proposed}; the budget of {owner} does not last for it: 'rms budget' shows what is left")
                 }
-                None => price_of,
+                None => format!("price of a node and hour: {bid} proposed"),
             })
         }
         (
@@ -258,8 +274,10 @@ pub fn sizes(sizes: &Sizes) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use negotiation::{Parties, Price, Quantity, SetRule};
-    use rms_model::{ClusterId, JobId, Run};
+    use negotiation::{Ending, NegotiationId, Parties, Price, Quantity, SetRule};
+    use rms_model::{ClusterId, JobId, Run, Time};
+
+    use crate::negotiate::RoundRecord;
 
     use super::*;
 
@@ -292,6 +310,30 @@ mod tests {
                 "price of a node and hour: 0.5 proposed, at most 0.2 allowed",
             ],
         );
+    }
+
+    #[test]
+    fn a_bid_that_was_too_low_is_not_blamed_on_the_budget() {
+        let mut limits = Settings::default();
+        let told = [("budget@bob", "7"), ("price", "500"), ("price_floor", "80")];
+        told.iter().for_each(|(key, value)| limits.set(key, value).expect("a setting"));
+        let allowed = Allowed { settings: Some(limits), clusters: BTreeMap::new() };
+        for (bid, expected) in
+            [(300, "0.3 proposed, at least 0.4 allowed"), (400, "0.4 proposed, at least 0.5 allowed")]
+        {
+            let at = |round, by, price| {
+                let template = proposal(Direction::Grow, 3, |item| item.terms.price = Price(price));
+                RoundRecord { at: Time::EPOCH, said: Said::Proposed { by, round, template } }
+            };
+            let end = Said::Phase { phase: Phase::Ended(Ending::Withdrawn), reason: Some(Reason::Price) };
+            let end = RoundRecord { at: Time::EPOCH, said: end };
+            let rounds = vec![at(1, Side::Application, bid), at(2, Side::Rms, 500), end];
+            let id = NegotiationId { initiator: Side::Application, number: 1 };
+            let (direction, opened) = (Direction::Grow, Time::EPOCH);
+            let record = NegotiationRecord { id, direction, by: None, opened, rounds, nodes: Vec::new() };
+            let expected = format!("price of a node and hour: {expected}");
+            assert_eq!(broken(&record, "bob", &allowed), Some(expected));
+        }
     }
 
     #[test]

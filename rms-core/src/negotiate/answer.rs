@@ -61,8 +61,12 @@ impl Negotiations<'_> {
                 return;
             }
             Ok(Offer { items, nodes }) => {
-                self.set_held(step, job, id, nodes);
-                self.offer_action(now, job, &proposal, items)
+                let action = self.offer_action(&proposal, items);
+                let again = self.repeated_offer(job, id, &action);
+                if again.is_none() {
+                    self.set_held(step, job, id, nodes);
+                }
+                again.unwrap_or(action)
             }
             // Nodes may become free before the proposal lapses.
             Err(Reason::NoResources) if is_patient && !self.exceeds_cluster(&proposal) => {
@@ -123,8 +127,22 @@ impl Negotiations<'_> {
         })
     }
 
+    /// Returns what the server has offered before, for which it holds the nodes, at the price of this action; `None`
+    /// unless the action is a counter that takes some of it back, because the application asks for less.
+    fn repeated_offer(&self, job: JobId, id: NegotiationId, action: &Action) -> Option<Action> {
+        let Action::Propose { template, valid_for } = action else { return None };
+        let dialogue = &self.negotiation(job, id)?.dialogue;
+        let offered = dialogue.mine().filter(|_| dialogue.takes_back(template))?;
+        let items = offered.items().iter().zip(template.items()).map(|(before, now)| {
+            let mut item = before.clone();
+            item.terms.price = before.terms.price.min(now.terms.price);
+            item
+        });
+        Some(Action::Propose { template: template.with_items(items.collect()).ok()?, valid_for: *valid_for })
+    }
+
     /// Returns an acceptance if all that was asked for is granted, else a counter.
-    fn offer_action(&self, _now: Time, _job: JobId, proposal: &Template, items: Vec<Item>) -> Action {
+    fn offer_action(&self, proposal: &Template, items: Vec<Item>) -> Action {
         let is_all = proposal.is_definite()
             && items.iter().zip(proposal.items()).all(|(offered, asked)| {
                 let price_is_right = offered.terms.price <= asked.terms.price;

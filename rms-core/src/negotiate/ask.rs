@@ -298,9 +298,11 @@ impl Negotiations<'_> {
         let direction = negotiation.ok_or(Refusal::NoSuchNegotiation { job, id })?.direction();
         match order {
             Order::Withdraw => {
+                // An admin's own request is withdrawn like any other.
+                let is_own = self.context.state().jobs()[&job].spec.owner.0 == who.name;
                 let reason = match who.role {
-                    Role::Admin => Reason::Administrator,
-                    Role::User | Role::Job | Role::Agent | Role::Server => Reason::Declined,
+                    Role::Admin if !is_own => Reason::Administrator,
+                    Role::Admin | Role::User | Role::Job | Role::Agent | Role::Server => Reason::Declined,
                 };
                 if self.act(now, step, job, id, Action::Withdraw(reason)).is_err() {
                     return Err(wrong_state(

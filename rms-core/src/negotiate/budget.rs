@@ -148,8 +148,14 @@ impl Negotiations<'_> {
         given.fold(more, u64::saturating_add)
     }
 
-    fn end_if_longer(&self, job: JobId, but: Option<NegotiationId>, longer: Span) -> Option<Time> {
+    pub(super) fn end_if_longer(&self, job: JobId, but: Option<NegotiationId>, longer: Span) -> Option<Time> {
         Some(promised_end(&self.context.state().jobs()[&job], but)? + longer)
+    }
+
+    /// Returns what is left of a user's budget for nodes that are not promised yet.
+    pub(super) fn may_still_spend(&self, now: Time, user: &str) -> Option<u64> {
+        let state = self.context.state();
+        balance(state, now, user, None).left(state.settings().budget_of(user))
     }
 
     fn budget_of_owner(&self, job: JobId) -> Option<u64> {

@@ -41,6 +41,8 @@ pub(super) struct Resizable {
     pub(super) room: u32,
     /// When the application ends at the latest.
     pub(super) until: Time,
+    price: Price,
+    paid_for: Span,
 }
 
 impl Resizable {
@@ -55,6 +57,8 @@ impl Resizable {
             is_negotiating: self.is_negotiating,
             declined: self.declined,
             room: self.room,
+            price: self.price,
+            paid_for: self.paid_for,
         }
     }
 }
@@ -230,6 +234,8 @@ impl Negotiations<'_> {
             declined: self.declined(job, direction),
             room,
             until,
+            price: self.list_price(cluster),
+            paid_for: self.end_if_longer(job, None, Span::ZERO)?.since(now),
         })
     }
 
@@ -243,14 +249,15 @@ impl Negotiations<'_> {
         }
     }
 
-    /// Returns the share and the remaining limit of each user of these applications.
-    pub(super) fn weights<'a>(&self, candidates: &'a [Resizable]) -> BTreeMap<&'a str, UserWeight> {
+    /// Returns the share and what is left of the limit and the budget of each user of these applications.
+    pub(super) fn weights<'a>(&self, now: Time, candidates: &'a [Resizable]) -> BTreeMap<&'a str, UserWeight> {
         let settings = self.context.state().settings();
         let mut weights = BTreeMap::new();
         for candidate in candidates {
             weights.entry(candidate.user.as_str()).or_insert_with_key(|user| UserWeight {
                 share: settings.share_of(user),
                 may_gain: self.may_still_gain(user),
+                may_spend: self.may_still_spend(now, user),
             });
         }
         weights
@@ -302,7 +309,7 @@ impl Negotiations<'_> {
         let before = self.context.estimates(now);
         let tolerance = self.context.state().settings().delay_tolerance;
         if tolerance > Span::ZERO {
-            let shares = self.distribute(&recipients, idle, rule);
+            let shares = self.distribute(now, &recipients, idle, rule);
             if self.is_harmless(now, &before, cluster, &shares) {
                 return shares;
             }
@@ -313,7 +320,7 @@ impl Negotiations<'_> {
         }
         let mut idle = idle;
         loop {
-            let shares = self.distribute(&recipients, idle, rule);
+            let shares = self.distribute(now, &recipients, idle, rule);
             if shares.is_empty() || self.is_harmless(now, &before, cluster, &shares) {
                 return shares;
             }
@@ -325,9 +332,9 @@ impl Negotiations<'_> {
         }
     }
 
-    fn distribute(&self, recipients: &[Resizable], idle: u32, rule: OfferRule) -> Vec<Change> {
+    fn distribute(&self, now: Time, recipients: &[Resizable], idle: u32, rule: OfferRule) -> Vec<Change> {
         let candidates: Vec<Candidate<'_>> = recipients.iter().map(Resizable::as_candidate).collect();
-        offers(idle, &candidates, &self.weights(recipients), rule)
+        offers(idle, &candidates, &self.weights(now, recipients), rule)
     }
 
     fn is_harmless(&mut self, now: Time, before: &Plan, cluster: ClusterId, shares: &[Change]) -> bool {

@@ -16,11 +16,12 @@ mod shrinks;
 pub use balance::{Balance, Exhausted, affordable};
 pub use drain::nodes_to_leave;
 pub use limit::may_gain;
+use negotiation::Price;
 pub use occasion::Occasion;
 pub use offers::{UserWeight, offers};
 pub use price::{Pricing, Reply};
 use rms_api::negotiate::Declared;
-use rms_model::JobId;
+use rms_model::{JobId, Span};
 pub use shrinks::shrinks;
 
 /// A running application whose number of nodes can be changed.
@@ -45,6 +46,9 @@ pub struct Candidate<'a> {
     /// The most by which it can be changed, whatever it declares: more would delay others, or the nodes are not
     /// suitable.
     pub room: u32,
+    /// What a node more costs for an hour, and for how long it is paid for.
+    pub price: Price,
+    pub paid_for: Span,
 }
 
 /// By how many nodes an application is to grow, or to shrink.

@@ -14,6 +14,8 @@ pub struct UserWeight {
     pub share: u32,
     /// How many more nodes all jobs of the user may get; `None`: any number.
     pub may_gain: Option<u32>,
+    /// What the user may spend on them, in thousandths; `None`: any sum.
+    pub may_spend: Option<u64>,
 }
 
 /// Divides idle nodes of one cluster among applications; together they never get more than `idle`.
@@ -47,27 +49,38 @@ pub fn offers(
         })
         .collect();
     let mut left = idle;
-    let mut allowances: BTreeMap<&str, u32> = BTreeMap::new();
-    for (name, user) in users {
-        user.may_gain.and_then(|nodes| allowances.insert(name, nodes));
-    }
+    let mut users = users.clone();
     let mut turns: BTreeSet<Turn> =
         recipients.iter().enumerate().filter_map(|(idx, recipient)| recipient.turn(idx, rule)).collect();
     while let Some(turn) = turns.pop_first() {
         let recipient = &mut recipients[turn.idx];
-        let allowance = allowances.get_mut(recipient.candidate.user);
-        let is_allowed = allowance.as_ref().is_none_or(|allowance| **allowance >= turn.step);
         // What is left only decreases: a step that does not fit now never will.
-        if turn.step > left || !is_allowed {
+        let user = users.get_mut(recipient.candidate.user);
+        if turn.step > left || !user.is_none_or(|user| user.takes(recipient, turn.step)) {
             continue;
         }
         left -= turn.step;
-        allowance.into_iter().for_each(|allowance| *allowance -= turn.step);
         recipient.gained += turn.step;
         turns.extend(recipient.turn(turn.idx, rule));
     }
     let gained = recipients.iter().filter(|recipient| recipient.gained > 0);
     gained.map(|recipient| Change { job: recipient.candidate.job, nodes: recipient.gained }).collect()
+}
+
+impl UserWeight {
+    /// Takes a step from what the user may gain and spend, if that is enough.
+    fn takes(&mut self, recipient: &Recipient<'_>, step: u32) -> bool {
+        let Candidate { price, paid_for, .. } = recipient.candidate;
+        let cost = |nodes| price.cost(nodes, *paid_for);
+        let cost = cost(recipient.gained.saturating_add(step)).saturating_sub(cost(recipient.gained));
+        let may_gain = self.may_gain.map(|nodes| nodes.checked_sub(step));
+        let may_spend = self.may_spend.map(|sum| sum.checked_sub(cost));
+        if may_gain == Some(None) || may_spend == Some(None) {
+            return false;
+        }
+        (self.may_gain, self.may_spend) = (may_gain.flatten(), may_spend.flatten());
+        true
+    }
 }
 
 /// A candidate while nodes are distributed.

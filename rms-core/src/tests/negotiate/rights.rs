@@ -3,7 +3,7 @@
 use negotiation::{Action, Direction, Ending, Phase, Reason, Side};
 use rms_api::Call;
 use rms_api::call::{Nodes, Query, Select, Shape};
-use rms_api::negotiate::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order};
+use rms_api::negotiate::{Ask, AskOutcome, Asked, Declared, NegotiatorCall, Order, Said};
 use rms_api::{Answer, Refusal};
 use rms_model::{ClusterId, Identity, JobId, OnResize, Role, Run, Sizes, Span};
 
@@ -213,6 +213,15 @@ fn an_owner_withdraws_and_only_an_admin_forces() {
     scene.call_as(user("root"), withdraw).expect("its owner may");
     assert_eq!(scene.app_phase(job, id), Phase::Ended(Ending::Withdrawn));
     assert_eq!(scene.n_free(), 1);
+    for (admin, reason) in [("root", Reason::Declined), ("eva", Reason::Administrator)] {
+        let item = scene.item(job, 9);
+        let id = scene.app_opens(job, Direction::Grow, item);
+        let withdraw = Call::OrderNegotiation { job, negotiation: id, order: Order::Withdraw };
+        let admin = Identity::new(Role::Admin, admin).expect("a plain name");
+        scene.call_as(admin, withdraw).expect("an admin may");
+        let last = scene.lines(job).pop().and_then(|line| line.record.rounds.last().map(|round| round.said.clone()));
+        assert!(matches!(last, Some(Said::Phase { reason: Some(why), .. }) if why == reason), "{last:?}");
+    }
 }
 
 #[test]

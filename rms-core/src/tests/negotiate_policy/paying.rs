@@ -1,6 +1,6 @@
 //! Prices that are negotiated, and budgets that run out.
 
-use negotiation::{Action, Direction, Item, Phase, Price, Quantity, Reason, Resource, SetRule, Template};
+use negotiation::{Action, Direction, Item, Phase, Price, Quantity, Reason, Resource, SetRule, Template, Terms};
 use rms_api::Call;
 use rms_api::answer::Answer;
 use rms_api::call::Select;
@@ -318,6 +318,66 @@ fn a_node_for_a_limited_time_needs_the_money_for_that_time_only() {
         panic!("{:?}", scene.outcome(ticket));
     };
     assert_eq!(short, Some(BudgetShortage { needed: 30, left: 10 }));
+}
+
+/// The server may not lower what it has offered, so it repeats that at a lower price.
+#[test]
+fn a_price_is_bargained_about_for_less_than_was_offered() {
+    for asked_first in [false, true] {
+        for lasts in [None, Some(Span::from_mins(20))] {
+            let mut scene = Scene::offering(8);
+            scene.set("price", "1000");
+            scene.set("price_floor", "50");
+            scene.set("offer_idle", if asked_first { "never" } else { "equal_share" });
+            let job = scene.paying_job(4);
+            let id = match asked_first {
+                false => scene.offer_to(job).expect("four are idle"),
+                true => {
+                    let mut item = scene.item(job, 4);
+                    item.terms.price = Price(500);
+                    item.terms.least = Quantity(1);
+                    scene.app_opens(job, Direction::Grow, item)
+                }
+            };
+            let first = scene.price(job, id);
+            let template = scene.app_sees(job, id).expect("something stands");
+            let less = |price: u64| {
+                let mut item = template.items()[0].clone();
+                item.quantity = Quantity(2);
+                item.terms = Terms { price: Price(price), duration: lasts, ..item.terms };
+                let template = template.with_items(vec![item]).expect("a right template");
+                Action::Propose { template, valid_for: Span::from_mins(1) }
+            };
+            scene.app_acts(job, id, less(500));
+            assert_eq!(scene.app_phase(job, id), Phase::Countered(negotiation::Side::Rms));
+            let second = scene.price(job, id);
+            assert!(second < first, "{second} after {first}");
+            assert_eq!(scene.n_proposed(job, id), 4, "what it has offered is there still");
+            scene.app_acts(job, id, less(second));
+            assert_eq!((scene.n_held(job), scene.app_phase(job, id)), (6, Phase::Applied));
+            scene.is_durable();
+        }
+    }
+}
+
+/// Two jobs of a user end within the hour; what is left of the budget pays for three nodes more.
+#[test]
+fn offers_of_one_pass_are_paid_for_together() {
+    let mut scene = Scene::offering(8);
+    scene.set("offer_idle", "never");
+    scene.set("price", "1000");
+    scene.set("budget@ada", "3000");
+    let jobs = [scene.paying_job(2), scene.paying_job(2)];
+    scene.set("offer_idle", "equal_share");
+    scene.after(Span::from_secs(1));
+    let offers = jobs.map(|job| scene.offer_to(job).expect("four are idle"));
+    let offered = [0, 1].map(|idx| scene.n_proposed(jobs[idx], offers[idx]));
+    assert_eq!(offered.iter().sum::<u64>(), 3, "{offered:?}");
+    assert!(scene.reserved("ada") <= 3000, "{}", scene.reserved("ada"));
+    (0..2).for_each(|idx| scene.accepts(jobs[idx], offers[idx]));
+    scene.after(Span::from_mins(59));
+    let (spent, reserved) = (scene.spent("ada"), scene.reserved("ada"));
+    assert!(spent > 2900 && spent + reserved <= 3000, "{spent} {reserved}");
 }
 
 /// At the list price, three nodes cost 3000 until the job's end, and 1500 at the floor.

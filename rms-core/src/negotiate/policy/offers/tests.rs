@@ -1,10 +1,13 @@
 //! Which application is offered what: examples with one point each, and properties of every distribution.
 
+use negotiation::Price;
 use rms_api::negotiate::Declared;
-use rms_model::{Sizes, Speedup};
+use rms_model::{Sizes, Span, Speedup};
 
 use super::*;
 use test_kit::{Dice, for_seeds};
+
+const FREE: UserWeight = UserWeight { share: 1, may_gain: None, may_spend: None };
 
 /// Returns the limits of a job that can have from 1 to 100 nodes, of a user of its own.
 fn declared(sizes: Sizes) -> Declared {
@@ -22,6 +25,8 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
         is_negotiating: false,
         declined: 0,
         room: u32::MAX,
+        price: Price(0),
+        paid_for: Span::ZERO,
     }
 }
 
@@ -75,12 +80,10 @@ fn shares_are_those_of_users_however_many_jobs_they_have() {
     let declared = declared(Sizes::Any);
     let of = |job, user| Candidate { user, ..candidate(job, 2, &declared) };
     let jobs = [of(1, "ada"), of(2, "ada"), of(3, "bob")];
-    let mut users = BTreeMap::from([
-        ("ada", UserWeight { share: 1, may_gain: None }),
-        ("bob", UserWeight { share: 1, may_gain: None }),
-    ]);
+    let mut users =
+        BTreeMap::from([("ada", UserWeight { share: 1, ..FREE }), ("bob", UserWeight { share: 1, ..FREE })]);
     check_for(8, &jobs, &users, OfferRule::EqualShare, &[(1, 2), (2, 2), (3, 4)]);
-    users.insert("ada", UserWeight { share: 3, may_gain: None });
+    users.insert("ada", UserWeight { share: 3, ..FREE });
     check_for(8, &jobs, &users, OfferRule::EqualShare, &[(1, 3), (2, 3), (3, 2)]);
 }
 
@@ -88,7 +91,7 @@ fn shares_are_those_of_users_however_many_jobs_they_have() {
 fn the_limit_of_a_user_holds_for_all_its_jobs_together() {
     let declared = declared(Sizes::Any);
     let jobs = [candidate(1, 2, &declared), candidate(2, 2, &declared)];
-    let users = BTreeMap::from([("ada", UserWeight { share: 1, may_gain: Some(3) })]);
+    let users = BTreeMap::from([("ada", UserWeight { share: 1, may_gain: Some(3), ..FREE })]);
     check_for(8, &jobs, &users, OfferRule::EqualShare, &[(1, 2), (2, 1)]);
     check_for(8, &jobs, &users, OfferRule::FewestAboveMinimum, &[(1, 2), (2, 1)]);
 }
@@ -183,7 +186,8 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
         let mut users = BTreeMap::new();
         for name in names {
             let may_gain = if dice.chance(50) { Some(dice.number(0, 9)) } else { None };
-            users.insert(name, UserWeight { share: dice.number(0, 4), may_gain });
+            let may_spend = if dice.chance(50) { Some(dice.number(0, 30).into()) } else { None };
+            users.insert(name, UserWeight { share: dice.number(0, 4), may_gain, may_spend });
         }
         let candidates: Vec<Candidate<'_>> = (1..)
             .zip(&all)
@@ -194,6 +198,8 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
                 is_negotiating: dice.chance(10),
                 room: if dice.chance(20) { dice.number(0, 6) } else { u32::MAX },
                 declined: if dice.chance(20) { dice.number(1, 8) } else { 0 },
+                price: Price(if dice.chance(50) { dice.number(0, 3000).into() } else { 0 }),
+                paid_for: Span::from_secs(dice.number(0, 9000).into()),
                 ..candidate(job, dice.number(1, declared.most), declared)
             })
             .collect();
@@ -203,11 +209,16 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
         let nodes_of = |job| offered.iter().find(|change| change.job == job).map_or(0, |change| change.nodes);
         let left = idle - offered.iter().map(|change| change.nodes).sum::<u32>();
         let left_of = |name: &str| {
-            let gained: u32 = candidates.iter().filter(|one| one.user == name).map(|one| nodes_of(one.job)).sum();
-            users[name].may_gain.map(|limit| limit.checked_sub(gained).expect("the limit of the user is kept"))
+            let own = || candidates.iter().filter(|one| one.user == name);
+            let gained: u32 = own().map(|one| nodes_of(one.job)).sum();
+            let spent: u64 = own().map(|one| one.price.cost(nodes_of(one.job), one.paid_for)).sum();
+            let UserWeight { may_gain, may_spend, .. } = users[name];
+            let may_gain = may_gain.map(|limit| limit.checked_sub(gained).expect("the limit of the user is kept"));
+            (may_gain, may_spend.map(|sum| sum.checked_sub(spent).expect("the user can pay")))
         };
         for candidate in &candidates {
-            let (nodes, limit) = (nodes_of(candidate.job), left_of(candidate.user));
+            let (nodes, (limit, money)) = (nodes_of(candidate.job), left_of(candidate.user));
+            let cost = |nodes| candidate.price.cost(nodes, candidate.paid_for);
             let total = candidate.held + nodes;
             assert!(offered.len() <= candidates.len());
             if nodes > 0 {
@@ -221,7 +232,8 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
                 let could_use = |more: &u32| {
                     let next = u64::from(total + more);
                     let is_size = next >= candidate.declared.least.into() && candidate.declared.sizes.fits(next);
-                    let is_allowed = limit.is_none_or(|limit| *more <= limit);
+                    let is_paid = money.is_none_or(|money| cost(nodes + more) - cost(nodes) <= money);
+                    let is_allowed = limit.is_none_or(|limit| *more <= limit) && is_paid;
                     let is_new = nodes + more > candidate.declined && nodes + more <= candidate.room;
                     is_size && is_allowed && is_new && next <= candidate.declared.most.into()
                 };

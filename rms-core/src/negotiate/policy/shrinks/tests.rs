@@ -1,8 +1,9 @@
 //! Which application gives back what: examples with one point each, and comparisons with a search over all
 //! possibilities.
 
+use negotiation::Price;
 use rms_api::negotiate::Declared;
-use rms_model::{JobId, Sizes, Speedup};
+use rms_model::{JobId, Sizes, Span, Speedup};
 
 use super::*;
 use test_kit::for_seeds;
@@ -24,6 +25,8 @@ fn candidate(job: u64, held: u32, declared: &Declared) -> Candidate<'_> {
         is_negotiating: false,
         declined: 0,
         room: u32::MAX,
+        price: Price(0),
+        paid_for: Span::ZERO,
     }
 }
 
