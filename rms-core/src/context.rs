@@ -204,13 +204,14 @@ impl Context {
     }
 
     /// Returns when the next pass is due: the re-scheduling timer after the last one, if one is wanted (001, §5.3.2).
+    /// Promised starts do not wait for the timer, nor do jobs that make room for one that is due.
     pub(crate) fn next_pass(&self) -> Option<Time> {
-        let due = match self.passes.wanted {
-            true => Some(Time::EPOCH),
-            false => [self.next_promise(), self.passes.next_start, self.next_late_end()].into_iter().flatten().min(),
-        };
         let after = self.passes.last.map_or(Time::EPOCH, |last| last + self.state.settings().resched_timer);
-        due.map(|due| due.max(after))
+        if self.passes.wanted {
+            return Some(self.state.first_promise().map_or(after, |promise| promise.min(after)));
+        }
+        let due = [self.passes.next_start, self.next_late_end()].into_iter().flatten().min();
+        [due.map(|due| due.max(after)), self.next_promise()].into_iter().flatten().min()
     }
 
     /// Returns when a promise is due even if nothing else happens at its time, or has been due for so long that its job

@@ -64,7 +64,7 @@ pub struct Settings {
     pub view_share: u32,
     /// Values for single clusters.
     pub view_share_at: Own<u32>,
-    /// The minimum time between two scheduling passes (001, §5.3.2).
+    /// The minimum time between two scheduling passes (001, §5.3.2). Promised starts do not wait for it.
     pub resched_timer: Span,
     /// The number of waiting applications that a pass considers, in order (001, §5.4).
     pub queue_depth: Depth,

@@ -13,10 +13,6 @@ use crate::state::node::Node;
 use crate::step::Step;
 
 impl Jobs<'_> {
-    fn is_promised_at(&self, job: JobId, at: Time) -> bool {
-        self.state().jobs()[&job].promised.as_ref().is_some_and(|promise| promise.at == at)
-    }
-
     /// Returns whether a job is waited for at a start that was promised and has come.
     fn is_due(&self, job: JobId, now: Time) -> bool {
         let promise = self.state().jobs()[&job].promised.as_ref();
@@ -55,13 +51,11 @@ impl Jobs<'_> {
                 }
                 // A promise that is due keeps its time while others make room for it, or an agent restarts.
                 Placed::Later { at, .. } if at <= now && self.is_due(job, now) => continue,
-                // A promise for now that could not be kept for lack of nodes does not justify another pass at once; nor
-                // does a new one of nodes whose agents are away.
+                // A start for which only agents are missing is promised for now, and waited for like one that is due.
                 Placed::Later { option_idx, at, nodes, .. } => {
                     let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
-                    let can_start = at > now && (self.is_promised_at(job, at) || nodes.iter().all(is_there));
-                    let at = if can_start { at } else { at.max(now + Span::from_secs(1)) };
-                    Some(Promise { at, option_idx, nodes })
+                    let is_next = at <= now + Span::from_millis(1) && !nodes.iter().all(is_there);
+                    Some(Promise { at: if is_next { now } else { at.max(now) }, option_idx, nodes })
                 }
                 Placed::Never { .. } => None,
             };

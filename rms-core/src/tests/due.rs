@@ -111,12 +111,18 @@ fn delay_nobody(n_seeds: u64) -> u32 {
     for_seeds("jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that", n_seeds, |dice| {
         let n_nodes = dice.number(2, 6);
         let mut world = world(dice.one_of(&["nodes", "cores"]), n_nodes);
+        world.set("resched_timer", dice.one_of(&["0s", "1s", "20s"]));
         let mut promised: BTreeMap<JobId, Time> = BTreeMap::new();
         for _ in 0..80 {
             if dice.chance(50) {
                 submit_some(dice, &mut world, n_nodes);
             }
             n_started += let_pass(&mut world, dice.number(1, 20_000), &mut promised);
+            let running: Vec<JobId> = ends(&world).map(|(_, job)| job).collect();
+            if dice.chance(20) && !running.is_empty() {
+                world.ends(dice.one_of(&running));
+                n_started += check(&world, &mut promised);
+            }
             if dice.chance(10) {
                 let name = format!("n{}", dice.number(1, n_nodes));
                 world.event(Event::AgentGone { name: name.clone() });
