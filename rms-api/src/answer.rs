@@ -355,6 +355,9 @@ pub struct Lacking {
     /// Names of the first other nodes that meet it and those before it, and cannot be used now; at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unusable: Vec<String>,
+    /// The first names that the job lists and no node has; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
 /// What a job requires of each of its nodes.

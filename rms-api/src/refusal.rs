@@ -215,7 +215,9 @@ pub enum Refusal {
          --name NAME'), or with the server stopped by 'rms-server admin'"
     )]
     LastAdmin,
-    #[error("node {node} holds jobs or is connected: drain it and stop its agent first")]
+    #[error(
+        "node {node} holds jobs or is connected: 'rms admin down' ends its jobs; drain it and stop its agent first"
+    )]
     NodeInUse { node: String },
     /// The reason says what to do.
     #[error("node {node} cannot be resumed, as it has drained itself: {reason}; nothing was changed")]

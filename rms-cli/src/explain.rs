@@ -169,7 +169,7 @@ pub fn awaited(reason: &Reason, now: Time) -> String {
 }
 
 /// Returns, for example, `of 4 candidates that can be used now, only 1 has 64 GiB of memory`.
-fn too_few_have(Lacking { required, n_nodes, among, unusable }: &Lacking) -> String {
+fn too_few_have(Lacking { required, n_nodes, among, unusable, unknown }: &Lacking) -> String {
     let (one, more) = match required {
         Required::Names => ("is", "are"),
         Required::Features(_)
@@ -206,7 +206,11 @@ fn too_few_have(Lacking { required, n_nodes, among, unusable }: &Lacking) -> Str
         [] => String::new(),
         names => format!("; {} would do, but cannot be used now", hostlist::fold(names)),
     };
-    format!("of {candidates} that can be used now, {only} {what}{others}")
+    let unknown = match unknown.as_slice() {
+        [] => String::new(),
+        names => format!("; there is no node {}", hostlist::fold(names)),
+    };
+    format!("of {candidates} that can be used now, {only} {what}{others}{unknown}")
 }
 
 fn memory(amount: Mebibytes) -> String {
@@ -675,7 +679,8 @@ mod tests {
     fn what_usable_nodes_lack_is_named() {
         let few = |required, n_nodes, among, unusable: &[&str]| {
             let unusable = unusable.iter().map(|name| (*name).to_owned()).collect();
-            let lacking = Some(Box::new(Lacking { required, n_nodes, among, unusable }));
+            let unknown = if n_nodes == 0 && among == 4 { vec!["a9".to_owned()] } else { Vec::new() };
+            let lacking = Some(Box::new(Lacking { required, n_nodes, among, unusable, unknown }));
             let (cluster, licence, contiguous) = ("a".to_owned(), None, false);
             let few =
                 Reason::TooFewNodes { cluster, wanted: 3, usable: n_nodes, total: 5, licence, contiguous, lacking };
@@ -690,7 +695,10 @@ mod tests {
         assert!(few(Required::Devices("gpu:2".parse().expect("devices")), 2, 3, &[]).contains("only 2 have gpu:2;"));
         assert!(few(Required::Names, 2, 3, &[]).contains("only 2 are among those that it names"));
         let drained = few(Required::Names, 0, 4, &["a3", "a4"]);
-        assert!(drained.contains("--exclude); a[3-4] would do, but cannot be used now; 'rms nodes'"), "{drained}");
+        assert!(
+            drained.contains("--exclude); a[3-4] would do, but cannot be used now; there is no node a9; 'rms nodes'"),
+            "{drained}"
+        );
     }
 
     fn holds(job: u64, state: JobState, nodes: u32, from: i64, until: i64) -> Blocker {

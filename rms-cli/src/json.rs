@@ -111,7 +111,7 @@ pub fn reason(reason: Option<&Reason>) -> Value {
 }
 
 /// Returns the requirement that too few usable nodes meet.
-fn lacking(Lacking { required, n_nodes, among, unusable }: &Lacking) -> Value {
+fn lacking(Lacking { required, n_nodes, among, unusable, unknown }: &Lacking) -> Value {
     let (what, wanted) = match required {
         Required::Names => ("names", Value::Null),
         Required::Features(features) => ("features", json!(features)),
@@ -123,7 +123,7 @@ fn lacking(Lacking { required, n_nodes, among, unusable }: &Lacking) -> Value {
         Required::Memory(memory) => ("memory_mib", json!(memory.0)),
         Required::Devices(devices) => ("devices", json!(devices)),
     };
-    json!({"what": what, "wanted": wanted, "nodes": n_nodes, "among": among, "unusable": unusable})
+    json!({"what": what, "wanted": wanted, "nodes": n_nodes, "among": among, "unusable": unusable, "unknown": unknown})
 }
 
 /// Returns resources that are taken of a node, or free on it.

@@ -414,7 +414,7 @@ fn busy_window(
             holds.extend(holds_of_shared(state, (plan.now, free_at), *cluster, (spec, request), short));
         }
         let usable = usable_by(state, spec, request, *cluster);
-        holds.retain(|hold| is_in_the_way(state, hold.job, &usable));
+        holds.retain(|hold| n_in_the_way(state, hold.job, &usable, 1) > 0);
         // Where nodes are shared, enough nodes may have something free, but too few have room.
         let is_of_all = !is_shared && blocked.is_none_or(|blocked| blocked.capacity == capacity);
         let whole = is_of_all.then(|| blocked_window(plan.now, at, *cluster, *wanted, capacity, &holds)).flatten();
@@ -427,6 +427,9 @@ fn busy_window(
         taken.by = holds.into_iter().filter(|hold| hold.from < until && from < hold.until).collect();
         taken.by.sort_by_key(|hold| (hold.from.max(from), std::cmp::Reverse(hold.nodes), hold.job));
         taken.by.truncate(MAX_BLOCKERS);
+        let n_usable = usable.len() as u32;
+        let least = |hold: &Blocker| hold.nodes.min(n_in_the_way(state, hold.job, &usable, n_usable));
+        taken.by.iter_mut().for_each(|hold| hold.nodes = least(hold));
         Some(taken)
     });
     let longest = found.max_by_key(|taken| taken.until);
@@ -442,13 +445,16 @@ fn usable_by<'a>(state: &'a State, spec: &JobSpec, request: &Request, cluster: C
     state.nodes().iter().filter(|(_, known)| usable(known)).map(|(node, known)| (*node, known)).collect()
 }
 
-/// Returns whether a job holds one of these nodes or, if it has none yet, may come to hold one.
-fn is_in_the_way(state: &State, holder: JobId, usable: &[(NodeId, &Node)]) -> bool {
-    let Some(entry) = state.jobs().get(&holder) else { return true };
-    match entry.nodes() {
-        [] => usable.iter().any(|(_, known)| known.meets(&entry.spec.constraint)),
-        held => held.iter().any(|node| usable.binary_search_by_key(node, |(usable, _)| *usable).is_ok()),
-    }
+/// Returns how many of these nodes a job holds or, if it has none yet, may come to hold; no more than `most`.
+fn n_in_the_way(state: &State, holder: JobId, usable: &[(NodeId, &Node)], most: u32) -> u32 {
+    let Some(entry) = state.jobs().get(&holder) else { return most };
+    let is_held = |node: &&NodeId| usable.binary_search_by_key(*node, |(usable, _)| *usable).is_ok();
+    let may_hold = |known: &Node| known.meets(&entry.spec.constraint);
+    let n_nodes = match entry.nodes() {
+        [] => usable.iter().filter(|(_, known)| may_hold(known)).take(most as usize).count(),
+        held => held.iter().filter(is_held).take(most as usize).count(),
+    };
+    n_nodes as u32
 }
 
 /// Finds the span from the first to the last instant before its start at which too few nodes are free, including gaps

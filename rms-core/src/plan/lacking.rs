@@ -25,8 +25,9 @@ pub(super) fn lacking(state: &State, spec: &JobSpec, shortage: &Shortage) -> Opt
         unusable.retain(|node| is_met(node));
         let n_nodes = nodes.len() as u32;
         if n_nodes < wanted {
-            let unusable = unusable.iter().take(MAX_UNUSABLE).map(|node| node.name.clone()).collect();
-            return Some(Lacking { required, n_nodes, among, unusable });
+            let unusable = unusable.iter().take(MAX_NAMES).map(|node| node.name.clone()).collect();
+            let unknown = if required == Required::Names { unknown(state, spec) } else { Vec::new() };
+            return Some(Lacking { required, n_nodes, among, unusable, unknown });
         }
         among = n_nodes;
     }
@@ -34,7 +35,13 @@ pub(super) fn lacking(state: &State, spec: &JobSpec, shortage: &Shortage) -> Opt
 }
 
 /// More names would help nobody.
-const MAX_UNUSABLE: usize = 16;
+const MAX_NAMES: usize = 16;
+
+/// Returns the names that a job lists and that no node has, because it was removed.
+fn unknown(state: &State, spec: &JobSpec) -> Vec<String> {
+    let names = spec.constraint.nodelist.iter();
+    names.filter(|name| state.node_named(name).is_none()).take(MAX_NAMES).cloned().collect()
+}
 
 type IsMet<'a> = Box<dyn Fn(&Node) -> bool + 'a>;
 

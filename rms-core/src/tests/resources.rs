@@ -417,12 +417,45 @@ fn what_nodes_that_came_back_smaller_lack_is_named() {
             panic!("{allocation}: {:?}", world.line(job).reason)
         };
         let unusable = vec!["n4".to_owned()];
-        let told = Lacking { required: required.clone(), n_nodes: 1, among: 3, unusable };
+        let told = Lacking { required: required.clone(), n_nodes: 1, among: 3, unusable, unknown: Vec::new() };
         assert_eq!(lacking.as_deref(), Some(&told), "{allocation}");
         world.ask(Call::Drain { nodes: vec!["n1".to_owned()], reason: "fan".to_owned() });
         let reason = world.line(job).reason;
         assert!(matches!(reason, Some(Reason::TooFewNodes { lacking: None, .. })), "two are usable: {reason:?}");
     }
+}
+
+/// A node that was removed does not come back by itself, so it is named. Of what a job holds, only nodes that the waiting
+/// one could use are in its way.
+#[test]
+fn a_job_that_names_its_nodes_is_told_of_those_alone() {
+    let mut world = World::new();
+    for name in ["n1", "n2", "n3", "n4"] {
+        world.joins(name, Inventory::default(), Vec::new());
+    }
+    let running = world.submit(3, 100, &[]);
+    let named = |world: &mut World, name: &str| {
+        let nodelist = [name.to_owned()].into();
+        world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(60)) }];
+            submission.constraint.nodelist = nodelist;
+        })
+    };
+    let waits = named(&mut world, "n1");
+    let Some(Reason::Blocked { by, .. }) = world.explained(waits) else { panic!("it is busy") };
+    assert_eq!(by.iter().map(|holder| (holder.job, holder.nodes)).collect::<Vec<_>>(), [(running, 1)]);
+
+    let nodes = || vec!["n4".to_owned()];
+    world.ask(Call::Drain { nodes: nodes(), reason: "fan".to_owned() });
+    let waits = named(&mut world, "n4");
+    let unknown = |world: &mut World| match world.line(waits).reason {
+        Some(Reason::TooFewNodes { lacking: Some(lacking), .. }) => lacking.unknown,
+        reason => panic!("{reason:?}"),
+    };
+    assert!(unknown(&mut world).is_empty());
+    world.event(Event::AgentGone { name: "n4".to_owned() });
+    world.ask(Call::Remove { nodes: nodes() });
+    assert_eq!(unknown(&mut world), nodes());
 }
 
 /// Where jobs share nodes, those whose ends a waiting job's start does not wait for are not in its way.

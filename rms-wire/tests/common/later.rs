@@ -451,7 +451,7 @@ fn too_small() -> impl Iterator<Item = Reason> {
         total: 5,
         licence: None,
         contiguous: false,
-        lacking: Some(Box::new(Lacking { required, n_nodes: 1, among: 4, unusable: Vec::new() })),
+        lacking: Some(Box::new(Lacking { required, n_nodes: 1, among: 4, unusable: Vec::new(), unknown: Vec::new() })),
     })
 }
 
