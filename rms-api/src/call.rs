@@ -86,12 +86,15 @@ pub enum Call {
         /// The serial of the certificate that the new one replaces, which is revoked.
         replaces: Option<String>,
     },
-    /// Issues a new certificate for the caller's own identity. The server draws `serial`.
+    /// Issues a new certificate for the caller's own identity. The server draws `serial`, and `renews` is the serial of
+    /// the certificate with which the caller is connected.
     Renew {
         #[serde(with = "serde_bytes")]
         csr: Vec<u8>,
         #[serde(skip)]
         serial: String,
+        #[serde(skip)]
+        renews: Option<String>,
     },
     /// Revokes a certificate by serial, or all certificates of an identity.
     RevokeCertificate {

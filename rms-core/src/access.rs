@@ -164,7 +164,8 @@ impl Access<'_> {
             token_id.to_owned(),
             detail.to_owned(),
         );
-        Ok((self.issue(now, step, identity, serial, old), cluster))
+        let issued = self.certificate(now, identity, serial, old);
+        Ok((self.issue(step, issued), cluster))
     }
 
     /// Refuses a machine that would take the place of another one by mistake: a node of another cluster, or one that is
@@ -200,7 +201,7 @@ impl Access<'_> {
         now: Time,
         step: &mut Step,
         who: &Identity,
-        serial: String,
+        (serial, renews): (String, Option<String>),
     ) -> Result<Issued, Refusal> {
         match who.role {
             Role::Agent | Role::User | Role::Admin => {}
@@ -212,7 +213,8 @@ impl Access<'_> {
         if self.jobs.state().certificates.values().filter(is_valid).count() >= MAX_CERTIFICATES {
             return Err(Refusal::TooManyCertificates { who: who.to_string(), max: MAX_CERTIFICATES });
         }
-        Ok(self.issue(now, step, who.clone(), serial, Vec::new()))
+        let renewed = Issued { renews, ..self.certificate(now, who.clone(), serial, Vec::new()) };
+        Ok(self.issue(step, renewed))
     }
 
     /// Issues a certificate for the processes of a job on one of its nodes. It is valid as long as that execution runs,
@@ -238,15 +240,7 @@ impl Access<'_> {
         }
     }
 
-    fn issue(
-        &mut self,
-        now: Time,
-        step: &mut Step,
-        identity: Identity,
-        serial: String,
-        replaces: Vec<String>,
-    ) -> Issued {
-        let issued = self.certificate(now, identity, serial, replaces);
+    fn issue(&mut self, step: &mut Step, issued: Issued) -> Issued {
         self.jobs.context.record(step, Fact::CertificateIssued { issued: issued.clone() });
         issued
     }
@@ -259,6 +253,7 @@ impl Access<'_> {
             expires: now + self.jobs.context.config.certificate_life,
             revoked: None,
             replaces,
+            renews: None,
         }
     }
 
@@ -300,10 +295,16 @@ impl Access<'_> {
         Ok(Answer::Done)
     }
 
+    /// Returns the valid certificates that their holders have not renewed.
+    fn in_use(&self, now: Time) -> impl Iterator<Item = &Issued> {
+        let certificates = &self.jobs.state().certificates;
+        let renewed: BTreeSet<&str> = certificates.values().filter_map(|issued| issued.renews.as_deref()).collect();
+        certificates.values().filter(move |issued| is_valid(issued, now) && !renewed.contains(&*issued.serial))
+    }
+
     /// Returns whether no admin would have a valid certificate without these, although one has now.
     fn are_last_of_admins(&self, now: Time, serials: &[String]) -> bool {
-        let certificates = self.jobs.state().certificates.values();
-        let of_admins = certificates.filter(|issued| issued.identity.role == Role::Admin && is_valid(issued, now));
+        let of_admins = self.in_use(now).filter(|issued| issued.identity.role == Role::Admin);
         let mut are_revoked = of_admins.map(|issued| serials.contains(&issued.serial)).peekable();
         are_revoked.peek().is_some() && are_revoked.all(|is_revoked| is_revoked)
     }
@@ -312,8 +313,8 @@ impl Access<'_> {
     fn jobs_of_locked_out(&self, now: Time, serials: &[String]) -> Vec<JobId> {
         let is_person = |issued: &&Issued| matches!(issued.identity.role, Role::User | Role::Admin);
         let people = |wanted: bool| {
-            let of = self.jobs.state().certificates.values().filter(is_person).filter(|issued| is_valid(issued, now));
-            let of = of.filter(move |issued| serials.contains(&issued.serial) == wanted);
+            let of =
+                self.in_use(now).filter(is_person).filter(move |issued| serials.contains(&issued.serial) == wanted);
             of.map(|issued| issued.identity.name.as_str()).collect::<BTreeSet<&str>>()
         };
         let (locked_out, others) = (people(true), people(false));

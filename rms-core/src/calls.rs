@@ -80,7 +80,7 @@ impl Rms {
                     Err(refusal) => Err(refusal),
                 }
             }
-            Call::Renew { csr, serial } => match self.access().renew(now, step, who, serial) {
+            Call::Renew { csr, serial, renews } => match self.access().renew(now, step, who, (serial, renews)) {
                 Ok(issued) => {
                     step.order(Effect::Sign { ticket, issued, csr, cluster: None });
                     return;

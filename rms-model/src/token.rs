@@ -66,4 +66,8 @@ pub struct Issued {
     /// answer would leave its holder without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
+    /// The serial of the certificate of the same holder that it renews. That stays valid: programs may be connected
+    /// with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renews: Option<String>,
 }

@@ -110,7 +110,7 @@ pub fn certify_admin(dir: &DataDir, admin: &str, life: Span) -> Result<(), InitE
 
 fn certificate(credentials: &Credentials, identity: Identity, issued: Time) -> Issued {
     let (serial, expires) = (credentials.serial().to_owned(), credentials.expires());
-    Issued { serial, identity, issued, expires, revoked: None, replaces: Vec::new() }
+    Issued { serial, identity, issued, expires, revoked: None, replaces: Vec::new(), renews: None }
 }
 
 /// Writes the server's address for the admin's client; called again whenever the port or the local socket changes.

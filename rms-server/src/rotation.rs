@@ -81,7 +81,15 @@ mod tests {
         let now = Clock::start().now();
         let identity = Identity { role: Role::Agent, name: "n1".to_owned() };
         let (serial, expires) = (format!("{}", log.last_seq()), now + Span::from_hours(9));
-        let issued = Issued { serial, identity, issued: now + after, expires, revoked: None, replaces: Vec::new() };
+        let issued = Issued {
+            serial,
+            identity,
+            issued: now + after,
+            expires,
+            revoked: None,
+            replaces: Vec::new(),
+            renews: None,
+        };
         log.append(&[Fact::CertificateIssued { issued }]).expect("space");
     }
 

@@ -154,7 +154,11 @@ fn certificates_are_not_hoarded() {
         let refused = loop {
             let key = NewKey::generate().expect("a key");
             match link
-                .call(&ClientRequest::Call(Call::Renew { csr: key.csr_der().to_vec(), serial: String::new() }))
+                .call(&ClientRequest::Call(Call::Renew {
+                    csr: key.csr_der().to_vec(),
+                    serial: String::new(),
+                    renews: None,
+                }))
                 .await
             {
                 Ok(Answer::Certificate { .. }) => n_renewed += 1,

@@ -60,7 +60,9 @@ impl Client {
         }
         let key = NewKey::generate().map_err(|_| CallError::Unexpected)?;
         let csr = key.csr_der().to_vec();
-        let Answer::Certificate { chain, ca } = self.order(Call::Renew { csr, serial: String::new() }).await? else {
+        let Answer::Certificate { chain, ca } =
+            self.order(Call::Renew { csr, serial: String::new(), renews: None }).await?
+        else {
             return Err(CallError::Unexpected);
         };
         let credentials = key.into_credentials(&chain, &ca).map_err(of_dir)?;

@@ -307,15 +307,17 @@ fn tokens_and_certificates() {
         token("ijkl", TokenIdentity::Named(ada.clone()), TokenState::Open, "old"),
     ];
     check("tokens", &token::Tokens { tokens, ca: "new".into(), now: NOW });
-    let issued = |serial: &str, revoked| Issued {
+    let issued = |serial: &str, revoked, renews: Option<&str>| Issued {
         serial: serial.into(),
         identity: ada.clone(),
         issued: NOW,
         expires: NOW + Span::from_hours(24),
         revoked,
         replaces: Vec::new(),
+        renews: renews.map(str::to_owned),
     };
-    let certificates = vec![issued("4a0b", None), issued("4a0c", Some(NOW))];
+    let certificates =
+        vec![issued("4a0b", None, None), issued("4a0c", Some(NOW), None), issued("4a0d", None, Some("4a0b"))];
     check("certificates", &token::Certificates { certificates, now: NOW });
 }
 

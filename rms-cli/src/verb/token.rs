@@ -316,9 +316,11 @@ impl Certificates {
         let mut certificates: Vec<&Issued> = self.certificates.iter().collect();
         certificates.sort_by_key(|issued| (issued.identity.to_string(), issued.issued));
         for issued in certificates {
+            let is_renewed = || self.certificates.iter().any(|later| later.renews.as_ref() == Some(&issued.serial));
             let state = match issued.revoked {
                 Some(_) => "revoked",
                 None if issued.expires <= self.now => "expired",
+                None if is_renewed() => "renewed",
                 None => "valid",
             };
             table.row(vec![

@@ -196,12 +196,14 @@ fn the_last_certificate_of_an_administrator_stays() {
     assert!(matches!(fixture.revoke(&first), Err(Refusal::LastAdmin)));
     assert!(matches!(fixture.revoke(&all), Err(Refusal::LastAdmin)));
     let mut step = Step::default();
-    fixture.access().renew(NOW, &mut step, &admin(), "a2".to_owned()).expect("an admin may");
+    fixture.access().renew(NOW, &mut step, &admin(), ("a2".to_owned(), Some("a1".to_owned()))).expect("an admin may");
     drop(outcome(step));
     assert!(matches!(fixture.revoke(&all), Err(Refusal::LastAdmin)));
+    let newest = CertificateSelect::Serial("a2".to_owned());
+    assert!(matches!(fixture.revoke(&newest), Err(Refusal::LastAdmin)), "nobody has the renewed one any more");
     fixture.revoke(&first).expect("there is another one");
     fixture.revoke(&first).expect("it is revoked already, so nobody loses anything by it");
-    assert!(matches!(fixture.revoke(&CertificateSelect::Serial("a2".to_owned())), Err(Refusal::LastAdmin)));
+    assert!(matches!(fixture.revoke(&newest), Err(Refusal::LastAdmin)));
 }
 
 #[test]

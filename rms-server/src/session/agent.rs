@@ -54,7 +54,7 @@ pub async fn serve(link: &Link, id: LinkId, shared: &Arc<Shared>) -> Result<(), 
     let write_half = WriteHalf { link: link.clone(), shared: Arc::clone(shared), sender, answers: answers_to_send };
     tokio::spawn(write_half.run(orders));
     let served = tokio::select! {
-        served = read(&mut receiver, link.identity(), id, (shared, &own_trouble), &answers) => served,
+        served = read(&mut receiver, (link.identity(), link.serial()), id, (shared, &own_trouble), &answers) => served,
         Err(error) = wait_until_unique(&name, id, (shared, &own_trouble)), if is_duplicate => Err(error),
         // Further channels that nobody reads would only fill our memory.
         Ok(_) = link.accept() => Err(SessionError::Violation("an agent opens one channel")),
@@ -82,7 +82,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 async fn read(
     receiver: &mut Receiver,
-    who: &Identity,
+    (who, serial): (&Identity, &str),
     id: LinkId,
     (shared, own_trouble): (&Arc<Shared>, &Mutex<Option<String>>),
     answers: &mpsc::Sender<ToAgent>,
@@ -97,7 +97,7 @@ async fn read(
                 shared.inbox.put(Inbound::AgentReported { name: who.name.clone(), link: id, report }).await?;
             }
             ToServer::Renew { csr } => {
-                let call = Call::Renew { csr, serial: draw_serial() };
+                let call = Call::Renew { csr, serial: draw_serial(), renews: Some(serial.to_owned()) };
                 let answer = match renew(who, call, shared).await {
                     Ok(signed) => ToAgent::Renewed { chain: signed.chain, ca: signed.ca },
                     Err(refused) => ToAgent::NotRenewed(refused),

@@ -24,7 +24,12 @@ use crate::registry::Quota;
 use crate::shared::Shared;
 
 /// Reads the call and answers it.
-pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc<Shared>) -> Result<(), SessionError> {
+pub async fn serve(
+    channel: Channel,
+    (who, serial): (&Identity, &str),
+    quota: &Quota,
+    shared: &Arc<Shared>,
+) -> Result<(), SessionError> {
     let (mut sender, mut receiver) = channel.split();
     // The client may have given the channel up without a call. A call that has begun has the time of its frame.
     let Ok(begun) = tokio::time::timeout(CALL_TIMEOUT, receiver.next_kind()).await else { return Ok(()) };
@@ -69,8 +74,9 @@ pub async fn serve(channel: Channel, who: &Identity, quota: &Quota, shared: &Arc
         return refuse(&mut sender, refused).await;
     }
     match request {
-        ClientRequest::Call(Call::Renew { csr, serial: _ }) => {
-            match renew(who, Call::Renew { csr, serial: draw_serial() }, shared).await {
+        ClientRequest::Call(Call::Renew { csr, serial: _, renews: _ }) => {
+            let renews = Some(serial.to_owned());
+            match renew(who, Call::Renew { csr, serial: draw_serial(), renews }, shared).await {
                 Ok(signed) => whole(&mut sender, Answer::Certificate { chain: signed.chain, ca: signed.ca }).await,
                 Err(refused) => refuse(&mut sender, refused).await,
             }

@@ -19,7 +19,7 @@ pub async fn serve(link: &Link, quota: &Arc<Quota>, shared: &Arc<Shared>) -> Res
         let Ok(channel) = link.accept().await else { return Ok(()) };
         let (link, quota, shared) = (link.clone(), Arc::clone(quota), Arc::clone(shared));
         let serve = async move {
-            if let Err(error) = call::serve(channel, link.identity(), &quota, &shared).await {
+            if let Err(error) = call::serve(channel, (link.identity(), link.serial()), &quota, &shared).await {
                 tracing::debug!(%error, "a call ended early");
             }
             drop(place);

@@ -233,6 +233,7 @@ fn examples() -> Vec<Fact> {
                 expires: at,
                 revoked: None,
                 replaces: Vec::new(),
+                renews: None,
             },
         },
         Fact::CertificatesRevoked { serials: vec!["4a01".to_owned()], at, by: by() },

@@ -409,7 +409,7 @@ fn a_job_speaks_of_itself_alone() {
             ClientRequest::History(HistoryQuery::default()),
             ClientRequest::Launcher,
             ClientRequest::Launchers,
-            of_call(Call::Renew { csr: vec![1], serial: String::new() }),
+            of_call(Call::Renew { csr: vec![1], serial: String::new(), renews: None }),
         ] {
             assert_eq!(refused(&call).await, "not_allowed", "{call:?}");
         }

@@ -218,7 +218,7 @@ fn certificates_are_renewed_over_the_link_that_they_made() {
         let server = Server::start();
         let ann = server.user("ann").await;
         let key = rms_wire::tls::NewKey::generate().expect("a key");
-        let call = Call::Renew { csr: key.csr_der().to_vec(), serial: String::new() };
+        let call = Call::Renew { csr: key.csr_der().to_vec(), serial: String::new(), renews: None };
         let Answer::Certificate { chain, ca } = ann.call(&call).await.expect("a renewal") else {
             panic!("no certificate")
         };
@@ -305,7 +305,7 @@ fn a_request_that_cannot_be_signed_leaves_nothing_behind() {
             other => panic!("{other:?}"),
         };
         let before = n_certificates().await;
-        let renew = Call::Renew { csr: vec![1, 2, 3], serial: String::new() };
+        let renew = Call::Renew { csr: vec![1, 2, 3], serial: String::new(), renews: None };
         assert_eq!(refused(ann.call(&renew).await), "malformed");
         assert_eq!(n_certificates().await, before);
     });

@@ -195,7 +195,7 @@ fn first_calls() -> Vec<Call> {
         Call::CreateToken(token_order()),
         Call::CreateToken(any_agent),
         Call::RevokeToken { id: "abcd".to_owned() },
-        Call::Renew { csr: vec![1, 2, 3], serial: "5e".to_owned() },
+        Call::Renew { csr: vec![1, 2, 3], serial: "5e".to_owned(), renews: None },
         Call::RevokeCertificate { which: CertificateSelect::Serial("0a".to_owned()), jobs: None },
         Call::RevokeCertificate {
             which: CertificateSelect::Identity(identity(Role::Agent, "n1")),
@@ -541,6 +541,7 @@ fn first_answers() -> Vec<Answer> {
         expires: secs(2),
         revoked: Some(secs(3)),
         replaces: Vec::new(),
+        renews: None,
     };
     let cores = || CoresLine { node: "n2".to_owned(), n_cores: 3, all: 8, is_in_force: false };
     let detail = |job, tasks| JobDetail {

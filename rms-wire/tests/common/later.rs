@@ -17,8 +17,8 @@ use rms_api::{Answer, Call, Query};
 use rms_model::job::Constraint;
 use rms_model::{
     ClusterId, CpuLoans, Devices, Environment, Evolving, ExpandLimit, Expansion, FormerRun, Grant, Granted, Indices,
-    Inventory, JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, Profile, ResourceRequest, Run,
-    Sizes, Slice, Span, Speedup, Time, Work,
+    Inventory, JobId, JobRecord, JobSpec, Mebibytes, OnResize, Outcome, Owner, Packing, Profile, ResourceRequest, Role,
+    Run, Sizes, Slice, Span, Speedup, Time, Work,
 };
 use rms_wire::{ClientRequest, Follow, Followed, InputAt};
 
@@ -380,6 +380,26 @@ pub fn answers() -> Vec<Answer> {
     answers.push(waits(blocked_beside(Lenders { lacks_licence: true, ..Lenders::default() })));
     let former = FormerRun { loans: Some(CpuLoans { lent: 5, borrowed: 7 }), ..former_run() };
     answers.push(Answer::History(vec![JobRecord { former_runs: vec![former], ..domain::record(0) }]));
+    let unknown = vec!["n9".to_owned()];
+    let lacking = Lacking { required: Required::Names, n_nodes: 0, among: 4, unusable: Vec::new(), unknown };
+    answers.push(waits(Reason::TooFewNodes {
+        cluster: "a".to_owned(),
+        wanted: 1,
+        usable: 0,
+        total: 4,
+        licence: None,
+        contiguous: false,
+        lacking: Some(Box::new(lacking)),
+    }));
+    answers.push(Answer::Certificates(vec![rms_model::token::Issued {
+        serial: "5f".to_owned(),
+        identity: domain::identity(Role::Admin, "root"),
+        issued: Time::from_secs(1),
+        expires: Time::from_secs(2),
+        revoked: None,
+        replaces: Vec::new(),
+        renews: Some("5e".to_owned()),
+    }]));
     answers
 }
 

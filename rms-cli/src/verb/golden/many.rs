@@ -186,6 +186,7 @@ fn what_administrators_see_of_many_nodes() {
         expires: NOW + Span::from_hours(24 * 90),
         revoked: None,
         replaces: Vec::new(),
+        renews: None,
     };
     // Each of them can be revoked by its serial.
     let certificates = names(1).iter().map(issued).collect();
