@@ -188,7 +188,7 @@ fn refused(item: &Item, direction: Direction, reason: Reason, (owner, allowed): 
             "{proposed}, but it was submitted without --mem: it has no limit that could change, or has its nodes alone"
         )),
         (Reason::Policy, Resource::Memory(_), _) => Some(format!(
-            "{proposed}, holding {} on each of its own nodes, where some stays and which jobs have to share",
+            "{proposed}, holding {}: memory changes only on nodes that jobs share, and some stays",
             amount(&item.resource, held)
         )),
         (Reason::Policy, Resource::Devices(..), _) => {

@@ -26,7 +26,7 @@ pub fn bench(parts: &[String]) -> Result<()> {
 
 /// All programs at once: what is built for one of them alone may have other features, and be built anew for the next.
 pub fn build(profile: &[&str]) -> Result<()> {
-    let args = ["build", "--quiet", "--locked", "--workspace", "--lib", "--bins", "--examples"];
+    let args = ["build", "--locked", "--workspace", "--lib", "--bins", "--examples"];
     step::cargo(&args.iter().chain(profile).copied().collect::<Vec<&str>>())
 }
 

@@ -141,8 +141,8 @@ fn ids(word: &str) -> Result<Vec<JobId>, Failure> {
     match select::parse(&[word.to_owned()])? {
         rms_api::call::Select::Ids(ids) => Ok(ids),
         rms_api::call::Select::Last | rms_api::call::Select::All | rms_api::call::Select::User(_) => {
-            Err(Failure::usage(format!("'{word}' selects jobs in the queue"))
-                .hint("use --limit, --user NAME or ids with history"))
+            Err(Failure::usage(format!("'{word}' does not select jobs of the history"))
+                .hint("use ids, --user NAME, --since or --limit"))
         }
     }
 }

@@ -354,6 +354,10 @@ fn uses_nodes_only(spec: &JobSpec) -> bool {
     matches!(spec.execution.work, Work::Nodes)
 }
 
+fn at_least(count: u32, one: &str) -> Option<String> {
+    (count > 0).then(|| format!("at least {count} {one}{}", if count == 1 { "" } else { "s" }))
+}
+
 /// Returns `2048 MiB for each CPU, gpu:2 on each, exclusive`, for example.
 fn asked_of_nodes(spec: &JobSpec) -> String {
     let ResourceRequest {
@@ -371,18 +375,8 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         cores_per_package,
         contiguous,
     } = &spec.resources;
-    let Constraint {
-        features,
-        memory,
-        cpus: _,
-        devices: _,
-        cores: _,
-        sockets,
-        speed_milli,
-        scratch,
-        nodelist,
-        exclude,
-    } = &spec.constraint;
+    let Constraint { features, memory, cpus, devices: _, cores, sockets, speed_milli, scratch, nodelist, exclude } =
+        &spec.constraint;
     // One task with that many cores stands for the slice of each node that a launcher has requested.
     let is_slice = *one_thread_a_core && uses_nodes_only(spec);
     let slice = match spec.cpus_per_task {
@@ -394,7 +388,9 @@ fn asked_of_nodes(spec: &JobSpec) -> String {
         (!features.is_empty()).then(|| features.iter().map(String::as_str).collect::<Vec<_>>().join("&")),
         (!nodelist.is_empty()).then(|| format!("among {}", hostlist::fold_sorted(nodelist))),
         (!exclude.is_empty()).then(|| format!("without {}", hostlist::fold_sorted(exclude))),
-        (*sockets > 0).then(|| format!("at least {sockets} socket{}", if *sockets == 1 { "" } else { "s" })),
+        at_least(*sockets, "socket"),
+        at_least(*cores, "core"),
+        at_least(*cpus, "CPU"),
         (*speed_milli > 0).then(|| format!("at least the speed {}", f64::from(*speed_milli) / 1000.0)),
         (scratch.0 > 0).then(|| format!("{scratch} of scratch space")),
         (memory.0 > 0).then(|| format!("{memory} on each")),

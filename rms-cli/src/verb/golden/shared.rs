@@ -40,7 +40,7 @@ fn what_a_job_asks_of_its_nodes_and_has_of_them() {
     }
     let mut waiting = detail(waiting);
     let spec = Arc::make_mut(&mut waiting.spec);
-    (spec.resources, spec.constraint.memory) = (asked(), Mebibytes(512));
+    (spec.resources, spec.constraint.memory, spec.constraint.cpus) = (asked(), Mebibytes(512), 16);
     let mut running = detail(started());
     let gpus = BTreeMap::from([("gpu:a100".to_owned(), [1, 2].into_iter().collect())]);
     let grant = |devices| Grant { cores: (4..8).collect(), memory: Mebibytes(8192), devices };
