@@ -157,7 +157,10 @@ impl Jobs<'_> {
             .as_ref()
             .is_none_or(|ending| ending.yields_to(&exit) || at.is_some_and(|at| ending.is_overtaken_by(at)));
         let verdict = if is_open { self.verdict(entry, started, node, &exit) } else { None };
-        self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at });
+        // Cores that it was leaving for a guest are lent from now on.
+        let is_loan = started.sharing.as_ref().is_some_and(|sharing| sharing.awaited.contains(&node));
+        let ended = at.or_else(|| is_loan.then_some(now));
+        self.context.record(step, Fact::ShareEnded { job, node, exit, usage, at: ended });
         let is_clear = self.state().jobs()[&job].started().expect("shares do not change the phase").is_clear();
         let verdict = verdict.or_else(|| self.verdict_of_idle(job));
         match (verdict, is_clear) {

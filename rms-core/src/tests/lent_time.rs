@@ -1,9 +1,11 @@
 //! The core-time that jobs which lend and borrow CPUs are charged for (004).
 
-use rms_model::{JobId, Span};
+use rms_api::desired::{JobReport, JobStatus, NodeExit, NodeReport};
+use rms_model::{JobId, Span, Usage};
 
 use super::World;
 use super::lending::lending_on;
+use crate::Event;
 
 #[test]
 fn a_guest_that_outlives_its_mate_is_charged_for_what_it_had() {
@@ -24,6 +26,29 @@ fn a_guest_that_outlives_its_mate_is_charged_for_what_it_had() {
         assert_eq!(world.n_cores(guest), [4]);
         world.restart(5);
         assert_eq!(core_time(&world, guest), 60_000 + 20_000, "{allocation}");
+    }
+}
+
+/// Nothing was lent, because the guest had none of the cores before its owner was gone.
+#[test]
+fn cores_that_their_owner_had_until_its_end_were_not_lent() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = lending_on(allocation, 1, 4);
+        let owner = world.asks_to_share(1, 60, true);
+        world.runs("n1", owner, true);
+        world.now += Span::from_secs(10);
+        let guest = world.asks_to_share(1, 10, true);
+        world.now += Span::from_secs(20);
+        let run = world.rms.state().jobs()[&owner].run;
+        let exit = NodeExit::Exited { code: 0 };
+        let status = JobStatus::Ended { at: world.now, exit, usage: Usage::default() };
+        let report = NodeReport { jobs: vec![JobReport { job: owner, run, status }], ..NodeReport::default() };
+        world.event(Event::AgentReported { name: "n1".to_owned(), report });
+        assert_eq!(world.n_cores(guest), [4], "{allocation}");
+        let state = world.rms.state();
+        let started = state.jobs()[&guest].started().expect("it has started");
+        let loans = state.loans_at(started, world.now).expect("it shares");
+        assert_eq!((loans.lent, loans.borrowed), (0, 0), "{allocation}");
     }
 }
 
