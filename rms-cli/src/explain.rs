@@ -38,13 +38,13 @@ pub fn reason(reason: &Reason, open: &[NegotiationLine], now: Time) -> String {
             format!("its launcher has not requested nodes yet{until}")
         }
         Reason::AgentsExpected { cluster, n_nodes: 1, until } => format!(
-            "its nodes are free, but the agent of 1 node of cluster {cluster} is away; the server waits for it until {}, \
-             then others are used",
+            "its nodes are free, but the agent of 1 node of cluster {cluster} is away; others are used \
+             {} if it is not back",
             stamp::ahead(*until, now)
         ),
         Reason::AgentsExpected { cluster, n_nodes, until } => format!(
-            "its nodes are free, but the agents of {n_nodes} nodes of cluster {cluster} are away; the server waits for them \
-             until {}, then others are used",
+            "its nodes are free, but the agents of {n_nodes} nodes of cluster {cluster} are away; others are used \
+             {} if they are not back",
             stamp::ahead(*until, now)
         ),
         Reason::LauncherAway { since, until } => {
