@@ -29,15 +29,21 @@ fn a_guest_that_outlives_its_mate_is_charged_for_what_it_had() {
     }
 }
 
+/// Returns an owner that has run alone for ten seconds, and a guest for which it has to leave cores.
+fn handing_over(allocation: &str) -> (World, JobId, JobId) {
+    let mut world = lending_on(allocation, 1, 4);
+    let owner = world.asks_to_share(1, 60, true);
+    world.runs("n1", owner, true);
+    world.now += Span::from_secs(10);
+    let guest = world.asks_to_share(1, 10, true);
+    (world, owner, guest)
+}
+
 /// Nothing was lent, because the guest had none of the cores before its owner was gone.
 #[test]
 fn cores_that_their_owner_had_until_its_end_were_not_lent() {
     for allocation in ["nodes", "cores"] {
-        let mut world = lending_on(allocation, 1, 4);
-        let owner = world.asks_to_share(1, 60, true);
-        world.runs("n1", owner, true);
-        world.now += Span::from_secs(10);
-        let guest = world.asks_to_share(1, 10, true);
+        let (mut world, owner, guest) = handing_over(allocation);
         world.now += Span::from_secs(20);
         let run = world.rms.state().jobs()[&owner].run;
         let exit = NodeExit::Exited { code: 0 };
@@ -56,11 +62,7 @@ fn cores_that_their_owner_had_until_its_end_were_not_lent() {
 #[test]
 fn a_loan_begins_once_the_owner_has_left_the_cores() {
     for allocation in ["nodes", "cores"] {
-        let mut world = lending_on(allocation, 1, 4);
-        let owner = world.asks_to_share(1, 60, true);
-        world.runs("n1", owner, true);
-        world.now += Span::from_secs(10);
-        let guest = world.asks_to_share(1, 10, true);
+        let (mut world, owner, guest) = handing_over(allocation);
         let loans = |world: &World, job: JobId| {
             let state = world.rms.state();
             let started = state.jobs()[&job].started().expect("it has started");
