@@ -32,7 +32,7 @@ use crate::pmi::frames::Placement;
 use crate::pmi::hub::Need;
 use crate::pmi::ranks;
 use crate::spool::{self, OutputManifest};
-use crate::sys::{End, Reaped, SingleThreaded};
+use crate::sys::{self, End, Reaped, SingleThreaded};
 
 /// A share that was started, or failed to start.
 #[derive(Debug)]
@@ -390,11 +390,15 @@ impl Job {
                     let had_term =
                         self.steps.iter().filter(|step| step.is_ending()).flat_map(Step::processes).collect();
                     // Who is stopped handles it only once it continues.
+                    // Hundreds of processes that compute would leave the walk little of the CPUs.
+                    sys::run_first(true);
                     tree::signal_others(getpid(), &[nix::libc::SIGTERM, nix::libc::SIGCONT], &had_term);
+                    sys::run_first(false);
                 }
             }
             Phase::Ending(ending) => {
                 ending.term_at = None;
+                sys::run_first(true);
                 if !cgroup.forbid_forks(true) {
                     // All are stopped first: while others can fork, killed processes are replaced by new ones; stopped
                     // processes do not fork.

@@ -173,6 +173,15 @@ pub fn ignore_children() {
     let _cannot_fail = unsafe { sigaction(Signal::SIGCHLD, &ignore) };
 }
 
+/// Lets this process run before all ordinary ones, if it may, or like them again. Its children do not inherit this.
+/// A priority (nice) would not do: the kernel divides the CPUs among sessions first.
+pub fn run_first(first: bool) {
+    let (policy, sched_priority) = if first { (libc::SCHED_RR, 1) } else { (libc::SCHED_OTHER, 0) };
+    let parameters = libc::sched_param { sched_priority };
+    // SAFETY: the pointer is to a live local of the right type.
+    let _may_not = unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameters) };
+}
+
 /// Ends this process at once, without destructors and without exit handlers of the process it was forked from.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit has no preconditions.
