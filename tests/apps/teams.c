@@ -4,10 +4,13 @@
  *
  * prints a line whenever what it would say has changed: `threads CPUs`. WAYs: default (no clause), clause (num_threads 4),
  * loops (every kind of parallel loop, and sections), nested (2 threads, each with an inner team: threads of both), one (regions
- * of one thread), fork (a child without exec works, too), serial (no region at all), stubborn (one region for ever). It ends
- * after the file `done` is there. */
+ * of one thread), fork (a child without exec works, too), children (a new child without exec for each region, after one of the
+ * parent's own; the children tell), masters (two threads begin regions at once; the larger team), pause (the runtime frees all
+ * that it has after each region), serial (no region at all), stubborn (one region for ever). It ends after the file `done` is
+ * there. */
 #define _GNU_SOURCE
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,16 +29,20 @@ static int n_cpus(void)
     return CPU_COUNT(&set);
 }
 
-static void tell(int threads)
+static void tell_of(int threads, int cpus)
 {
     static int told_threads, told_cpus;
-    int cpus = n_cpus();
     if (threads == told_threads && cpus == told_cpus)
         return;
     printf("%d %d\n", threads, cpus);
     fflush(stdout);
     told_threads = threads;
     told_cpus = cpus;
+}
+
+static void tell(int threads)
+{
+    tell_of(threads, n_cpus());
 }
 
 static int with_default(void)
@@ -130,6 +137,56 @@ static int serial(void)
     return 1;
 }
 
+/* Tells of a child's region. */
+static int in_child(void)
+{
+    with_default();
+    int ends[2] = {-1, -1};
+    int seen[2] = {0, 0};
+    if (pipe(ends) != 0)
+        exit(1);
+    pid_t child = fork();
+    if (child == 0) {
+        seen[0] = with_default();
+        seen[1] = n_cpus();
+        _exit(write(ends[1], seen, sizeof seen) != sizeof seen);
+    }
+    if (child < 0 || waitpid(child, NULL, 0) != child || read(ends[0], seen, sizeof seen) != sizeof seen)
+        exit(1);
+    close(ends[0]);
+    close(ends[1]);
+    tell_of(seen[0], seen[1]);
+    return 0;
+}
+
+static pthread_barrier_t both;
+
+static void *as_master(void *team)
+{
+    pthread_barrier_wait(&both);
+    *(int *)team = with_default();
+    return NULL;
+}
+
+static int two_masters(void)
+{
+    int teams[2] = {0, 0};
+    pthread_t other;
+    pthread_barrier_init(&both, NULL, 2);
+    if (pthread_create(&other, NULL, as_master, &teams[1]) != 0)
+        exit(1);
+    as_master(&teams[0]);
+    pthread_join(other, NULL);
+    return teams[0] > teams[1] ? teams[0] : teams[1];
+}
+
+static int paused(void)
+{
+    int threads = with_default();
+    omp_pause_resource_all(omp_pause_hard);
+    return threads;
+}
+
 /* Works until the end in one region, whatever it is told. */
 static int stubborn(void)
 {
@@ -147,7 +204,9 @@ static int stubborn(void)
 static void run(int (*region)(void))
 {
     while (access("done", F_OK) != 0) {
-        tell(region());
+        int threads = region();
+        if (threads > 0)
+            tell(threads);
         usleep((useconds_t)rest_us);
     }
 }
@@ -158,7 +217,8 @@ int main(int argc, char **argv)
         const char *name;
         int (*region)(void);
     } ways[] = {{"default", with_default}, {"clause", with_clause}, {"loops", with_loops},       {"nested", nested},
-                {"one", of_one},           {"serial", serial},      {"stubborn", stubborn}, {"fork", with_default}};
+                {"one", of_one},           {"serial", serial},      {"stubborn", stubborn}, {"fork", with_default},
+                {"children", in_child},    {"masters", two_masters}, {"pause", paused}};
     const char *way = argc > 1 ? argv[1] : "default";
     rest_us = 1000 * (argc > 2 ? atol(argv[2]) : 10);
     omp_set_max_active_levels(2);

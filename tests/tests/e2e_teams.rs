@@ -156,6 +156,32 @@ fn long_a_child_that_executes_nothing_follows_for_itself() {
     for runtime in OpenMp::ALL {
         follows(runtime, "fork", (2, 1));
     }
+    // GCC's runtime cannot be used in a child of a program that has used it.
+    follows(OpenMp::Llvm, "children", (2, 1));
+}
+
+/// It begins on one of two CPUs, and only later has both.
+#[test]
+fn long_masters_that_begin_at_once_and_children_begin_with_what_there_is() {
+    let Some(deployment) = deployment(&[]) else { return };
+    deployment.rms(&["admin", "set", "policy", "slowdown"]).ok();
+    for (runtime, way) in [(OpenMp::Gnu, "masters"), (OpenMp::Llvm, "masters"), (OpenMp::Llvm, "children")] {
+        let owner = deployment.submit(&["--share", "-t", "1h", "--wrap", "sleep 600"]);
+        deployment.wait_for_state(owner, "started");
+        let Some(guest) = Teams::submit_ready(&deployment, runtime, way, &["--share"]) else { return };
+        guest.told(1, 1);
+        assert_eq!(guest.all_told(), "1 1\n", "{runtime:?} {way}");
+        deployment.rms(&["cancel", &owner.to_string()]).ok();
+        guest.told(2, 2);
+        guest.end();
+    }
+}
+
+#[test]
+fn long_a_program_whose_runtime_frees_all_it_has_still_follows() {
+    for runtime in OpenMp::ALL {
+        follows(runtime, "pause", (2, 1));
+    }
 }
 
 /// It asked for two CPUs, begins on one that another job lends, and has both once that job has ended.

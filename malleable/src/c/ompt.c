@@ -1,6 +1,7 @@
 /* Programs with LLVM's OpenMP runtime: a tool for its tools interface (OMPT), and an interposer for the num_threads clause,
  * which a tool cannot change. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -99,6 +100,18 @@ RMS_EXPORT void __kmpc_end_serialized_parallel(void *place, int thread)
         put_back(unfinished[level].own, level);
 }
 
+/* OpenMP's pause of resources. After a hard one the runtime has forgotten its tool and would ignore a guest's CPUs; a soft
+ * one may keep more, and is asked for instead. */
+RMS_EXPORT int __kmpc_pause_resource(int kind)
+{
+    enum { SOFT = 1, HARD = 2 };
+    void *function = rms_next("__kmpc_pause_resource", (void *)__kmpc_pause_resource, __builtin_return_address(0));
+    if (function == NULL)
+        return 1;
+    int (*next)(int) = (int (*)(int))function;
+    return next(kind == HARD && runtime != NULL ? SOFT : kind);
+}
+
 /* Returns the runtime's own variable of places, with which it ignores OMP_PROC_BIND; NULL without one. */
 static const char *own_places(void)
 {
@@ -146,19 +159,41 @@ static void thread_begin(int kind, union ompt_data *thread)
     }
 }
 
-/* Whether OMP_PROC_BIND=false was taken out of the environment while the runtime reads it. */
-static bool is_unset;
+/* In a child that executes nothing, the runtime puts the thread on the CPUs that the process had when the runtime started,
+ * and the supervisor would take these for what the program has chosen. */
+static _Thread_local cpu_set_t of_parent;
+static _Thread_local bool is_of_parent;
+
+static void before_fork(void)
+{
+    is_of_parent = sched_getaffinity(0, sizeof of_parent, &of_parent) == 0;
+}
+
+static void in_child(void)
+{
+    if (is_of_parent)
+        (void)sched_setaffinity(0, sizeof of_parent, &of_parent);
+}
+
+/* Whether OMP_PROC_BIND=false was taken out of the environment, and TOPOLOGY put in, while the runtime reads it. */
+static bool is_unset, is_flat;
+#define TOPOLOGY "KMP_TOPOLOGY_METHOD"
 
 static int initialize(ompt_lookup *lookup, int device, union ompt_data *tool)
 {
     (void)device, (void)tool;
     if (is_unset)
         setenv("OMP_PROC_BIND", "false", 0);
-    is_unset = false;
+    if (is_flat)
+        unsetenv(TOPOLOGY);
+    is_unset = is_flat = false;
     ompt_set_callback *set = (ompt_set_callback *)lookup("ompt_set_callback");
     runtime = rms_runtime_of((void *)lookup);
-    if (set != NULL && !binds_threads())
+    if (set != NULL && !binds_threads()) {
         set(OMPT_THREAD_BEGIN, (ompt_function *)thread_begin);
+        /* The runtime has registered its own handler already, so this one comes after it in the child. */
+        (void)pthread_atfork(before_fork, NULL, in_child);
+    }
     return set != NULL && runtime != NULL && set(OMPT_PARALLEL_END, (ompt_function *)parallel_end) == OMPT_SET_ALWAYS
         && set(OMPT_PARALLEL_BEGIN, (ompt_function *)parallel_begin) == OMPT_SET_ALWAYS;
 }
@@ -184,6 +219,11 @@ RMS_EXPORT struct ompt_start_tool_result *ompt_start_tool(unsigned version, cons
     is_unset = own_places() != NULL && bind != NULL && has_part(bind, "false");
     if (is_unset)
         unsetenv("OMP_PROC_BIND");
+    /* To find out the topology, the runtime moves to each of its CPUs in turn, and aborts the program if one of them is
+     * taken from the job meanwhile. Threads that are not bound need no topology. */
+    is_flat = !binds_threads() && getenv(TOPOLOGY) == NULL && getenv("KMP_HW_SUBSET") == NULL;
+    if (is_flat)
+        setenv(TOPOLOGY, "flat", 1);
     return &result;
 }
 

@@ -266,20 +266,26 @@ static struct rms_page *join(void)
     return page;
 }
 
-/* Returns the page, or NULL if there is none. `is_lost`: the page that was used so far is no longer valid. */
-static struct rms_page *try_to_join(bool is_lost)
+/* Returns the page, or NULL if there is none. `lost`: a page that is no longer valid, or NULL. */
+static struct rms_page *try_to_join(const struct rms_page *lost)
 {
     if (atomic_load_explicit(&is_off, memory_order_relaxed))
         return NULL;
     int saved = errno;
     struct rms_page *page = NULL;
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (pthread_mutex_trylock(&joining) != 0) {
+    /* Another thread may just be joining: the first regions of both keep to what it is told. */
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += JOIN_PATIENCE_MS / 1000 + 1;
+    if (pthread_mutex_timedlock(&joining, &until) != 0) {
         errno = saved;
         return NULL;
     }
-    page = is_lost ? NULL : atomic_load_explicit(&the_page, memory_order_acquire);
+    page = atomic_load_explicit(&the_page, memory_order_acquire);
+    if (page == lost)
+        page = NULL;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     if (page == NULL && now.tv_sec >= retry_at) {
         retry_at = now.tv_sec + RETRY_SECONDS;
         page = join();
@@ -339,7 +345,7 @@ static void adopt(struct rms_page *page)
     if (!read_page(page, &view, false))
         return;
     if (atomic_load_explicit(&page->is_over, memory_order_relaxed)) {
-        page = try_to_join(true);
+        page = try_to_join(page);
         if (page == NULL || !read_page(page, &view, false))
             return;
     }
@@ -354,7 +360,7 @@ unsigned rms_limit(void)
 {
     struct rms_page *page = atomic_load_explicit(&the_page, memory_order_acquire);
     if (page == NULL) {
-        page = try_to_join(false);
+        page = try_to_join(NULL);
         if (page == NULL)
             return 0;
     }
@@ -379,14 +385,14 @@ bool rms_in_job(void)
 
 bool rms_joined(void)
 {
-    return atomic_load_explicit(&the_page, memory_order_acquire) != NULL || try_to_join(false) != NULL;
+    return atomic_load_explicit(&the_page, memory_order_acquire) != NULL || try_to_join(NULL) != NULL;
 }
 
 bool rms_look(struct rms_view *view)
 {
     struct rms_page *page = atomic_load_explicit(&the_page, memory_order_acquire);
     if (page != NULL && atomic_load_explicit(&page->is_over, memory_order_relaxed))
-        page = try_to_join(true);
+        page = try_to_join(page);
     return page != NULL && read_page(page, view, true);
 }
 
