@@ -309,6 +309,9 @@ impl ShowAnswer {
         let usage = record.total_usage();
         fields.add("CPU time", stamp::brief(usage.cpu));
         fields.add("peak memory", format!("{} KiB", usage.peak_memory_kib));
+        if self.with_script {
+            fields.add("script", "not kept once a job has ended".to_owned());
+        }
         fields.text()
     }
 
