@@ -53,6 +53,7 @@ impl Admin<'_> {
         if old != new {
             let change = AuditEntry::of_setting(now, &who.name, key, &old, &new);
             self.jobs.context.record(step, Fact::SettingChanged { change });
+            self.jobs.context.name_rows(now, step);
             self.jobs.context.passes.wanted = true;
         }
         Ok(Answer::Done)

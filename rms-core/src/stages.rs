@@ -26,6 +26,25 @@ impl Context {
         self.record(step, Fact::CourseSet { job, at: now, course });
     }
 
+    /// Names the nodes of the stages to come of applications on clusters that are shared by cores since now: a count of
+    /// nodes kept them until now.
+    pub(crate) fn name_rows(&mut self, now: Time, step: &mut Step) {
+        let lacks_row = |started: &Started| {
+            let is_shared = self.state().is_shared(cluster_of(&started.request));
+            is_shared && started.row().is_empty() && started.ending.is_none()
+        };
+        let lacking = self.state().evolved().filter(|(.., started)| lacks_row(started)).map(|(job, ..)| job);
+        for job in lacking.collect::<Vec<_>>() {
+            let Some((_, evolved)) = self.evolved(job) else { continue };
+            let course = &evolved.course;
+            if course.next().is_some()
+                && let Ok(course) = self.refit_row(now, job, course, true)
+            {
+                self.record(step, Fact::CourseSet { job, at: now, course: Box::new(course) });
+            }
+        }
+    }
+
     /// Removes the alarms of stages that are no longer late.
     pub(crate) fn forget_alarms(&mut self, now: Time) {
         let due: BTreeSet<JobId> =

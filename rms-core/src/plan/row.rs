@@ -1,6 +1,8 @@
 //! Nodes for stages on clusters that are shared by cores: they are named in advance, because a count of nodes is not
 //! enough there.
 
+use std::borrow::Cow;
+
 use rms_model::{JobId, NodeId, Profile, Time};
 
 use super::parts::{cluster_of, to_come};
@@ -54,6 +56,10 @@ pub(crate) fn row_beside(
     let named = course.row.iter().skip(started.nodes.len()).filter(is_usable).filter(|_| !is_new);
     let first: Vec<NodeId> = started.nodes.iter().chain(named).copied().collect();
     let cluster = cluster_of(&started.request);
-    let row = pass.grids.row(cluster, &entry.spec, course.peak(), &first).unwrap_or_default();
+    let mut spec = Cow::Borrowed(&*entry.spec);
+    if started.takes_whole {
+        spec.to_mut().resources.exclusive = true;
+    }
+    let row = pass.grids.row(cluster, &spec, course.peak(), &first).unwrap_or_default();
     (row.places.iter().map(|place| place.node).collect(), row.occupied)
 }

@@ -121,6 +121,7 @@ impl State {
                     self.forget_promises()?;
                 }
                 if setting == "allocation" {
+                    self.keep_whole_nodes()?;
                     self.rebuild_index();
                 }
                 self.keep_audit(change.clone());
@@ -211,6 +212,7 @@ impl State {
                         request: request.clone(),
                         nodes: nodes.clone(),
                         grants: grants.clone(),
+                        takes_whole: false,
                         shares: told.iter().map(|node| (*node, Share::Ordered)).collect(),
                         ending: None,
                         worst_code: 0,

@@ -65,7 +65,12 @@ pub(crate) fn takes_whole_nodes(spec: &JobSpec) -> bool {
 
 /// Returns whether a running application takes parts of the nodes of a core-shared cluster.
 pub(crate) fn takes_parts(entry: &Job) -> bool {
-    entry.slice_cores().is_some() || !takes_whole_nodes(&entry.spec)
+    !began_whole(entry) && (entry.slice_cores().is_some() || !takes_whole_nodes(&entry.spec))
+}
+
+/// Returns whether a running application began where nodes were allocated whole.
+fn began_whole(entry: &Job) -> bool {
+    entry.started().is_some_and(|started| started.takes_whole)
 }
 
 /// Returns what a running application takes of an additional node of this kind: as much as of its first nodes.
@@ -73,6 +78,9 @@ pub(crate) fn pieces_to_grow(entry: &Job, inventory: &Inventory) -> Vec<Piece> {
     let began_with = entry.started().map_or(1, Started::began_with);
     let request = Request::on_one(ClusterId::default(), began_with, Span::ZERO);
     match entry.slice_cores() {
+        _ if began_whole(entry) => {
+            has_all(&entry.spec.constraint, inventory).then(|| Piece::whole(inventory)).into_iter().collect()
+        }
         // What it has launched was to fit into this slice, and does not change it.
         Some(cores) if has_all(&entry.spec.constraint, inventory) => {
             let memory = memory_on_a_node(&entry.spec, &request);

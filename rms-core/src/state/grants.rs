@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use negotiation::NegotiationId;
 use rms_model::job::Constraint;
-use rms_model::{ClusterId, Devices, Grant, Indices, JobId, NodeId};
+use rms_model::{Allocation, ClusterId, Devices, Grant, Indices, JobId, NodeId};
 
 use super::{ApplyError, BumpedNodes, State, constraint_of, takes_parts};
 use crate::state::course::{GrantChange, NegotiatedLicences};
@@ -12,6 +12,24 @@ use crate::state::job::{Job, Phase, Share};
 use crate::state::node::Node;
 
 impl State {
+    /// Marks the jobs that run where nodes were allocated whole until now: they take whole nodes as they grow, too. The
+    /// settings are the new ones, the index is of the old ones.
+    pub(super) fn keep_whole_nodes(&mut self) -> Result<(), ApplyError> {
+        let is_newly_shared = |cluster: &ClusterId| {
+            let allocation = self.settings.allocation_of(&self.clusters[cluster]);
+            allocation == Allocation::Cores && !self.is_shared(*cluster)
+        };
+        let has_whole = |entry: &Job| {
+            let started = entry.started();
+            started.is_some_and(|at| at.grants.is_empty() && at.request.nodes.keys().any(is_newly_shared))
+        };
+        let jobs: Vec<JobId> = self.jobs.iter().filter(|(_, entry)| has_whole(entry)).map(|(job, _)| *job).collect();
+        jobs.into_iter().try_for_each(|job| {
+            self.started_mut(job)?.takes_whole = true;
+            Ok(())
+        })
+    }
+
     /// Returns what a job has of a core-shared node of which it requested all cores: it has the node without a grant,
     /// because nobody else can use the rest of it. `None` if it may use all memory and devices, too.
     pub(crate) fn grant_of_all_cores(&self, entry: &Job, known: &Node) -> Option<Grant> {

@@ -98,6 +98,10 @@ pub struct Started {
     /// The job's grants on nodes that it shares; it has the others alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub grants: BTreeMap<NodeId, Grant>,
+    /// It began where nodes were allocated whole, and takes whole nodes when it grows, although its cluster has been
+    /// shared by cores since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_whole: bool,
     /// Empty while an external launcher has started no processes through the agents.
     pub shares: Shares,
     pub ending: Option<Ending>,

@@ -23,6 +23,15 @@ impl World {
         })
     }
 
+    /// Submits single-core tasks on one node for `secs` seconds.
+    fn tasks(&mut self, n_tasks: u32, secs: i64) -> JobId {
+        self.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall: Some(Span::from_secs(secs)) }];
+            submission.n_tasks = Some(n_tasks);
+            submission.cpus_per_task = 1;
+        })
+    }
+
     /// Ends jobs without stages a second before they must end.
     fn finish_due(&mut self) {
         let due = self.now + Span::from_secs(1);
@@ -56,6 +65,30 @@ fn a_small_job_runs_on_a_node_to_come_only_until_it_comes() {
     assert_eq!(world.held(grows), [1, 2, 3]);
     world.until(150);
     assert_eq!((world.held(grows), world.held(long)), (vec![1], vec![2]));
+}
+
+/// A change of the allocation applies to jobs that start from then on.
+#[test]
+fn stages_to_come_are_kept_when_their_cluster_is_shared_by_cores_from_now_on() {
+    for n_tasks in [1, 4] {
+        let mut world = shared(&[(4, 0), (4, 0), (4, 0), (4, 0)]);
+        world.set("allocation", "nodes");
+        let job = world.submit_with(|submission| {
+            submission.evolving = Some(profile("1x50s,3x80s", ExpandLimit::TWICE, false));
+            submission.cpus_per_task = 1;
+        });
+        world.until(1);
+        world.set("allocation", "cores");
+        assert_eq!(world.named(job).len(), 3);
+        let small: Vec<JobId> = (0..5).map(|_| world.tasks(n_tasks, 300)).collect();
+        world.until(2);
+        let n_started = small.iter().filter(|job| !world.held(**job).is_empty()).count();
+        assert_eq!(n_started, 4 / n_tasks as usize, "on the node that it will not need");
+        world.until(50);
+        assert_eq!(world.held(job).len(), 3);
+        let grants = world.rms.state().jobs()[&job].grants();
+        assert!(grants.is_empty(), "whole nodes: {grants:?}");
+    }
 }
 
 #[test]
