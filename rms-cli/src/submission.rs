@@ -191,11 +191,13 @@ pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String,
             environment.push((name.to_owned(), value));
         }
     };
-    set(variables::SUBMIT_DIR, directory(None, &caller.cwd)?);
+    // With --chdir, the job may be submitted from a directory that cannot be named to it.
+    let submit_dir = caller.cwd.to_str();
+    submit_dir.into_iter().for_each(|dir| set(variables::SUBMIT_DIR, dir.to_owned()));
     set(variables::SUBMIT_HOST, caller.node.clone());
     if options.slurm_env {
         set(variables::SLURM, "1".to_owned());
-        set("SLURM_SUBMIT_DIR", directory(None, &caller.cwd)?);
+        submit_dir.into_iter().for_each(|dir| set("SLURM_SUBMIT_DIR", dir.to_owned()));
         set("SLURM_SUBMIT_HOST", caller.node.clone());
         if let Some(cpus) = options.cpus_per_task {
             set("SLURM_CPUS_PER_TASK", cpus.to_string());
@@ -333,6 +335,18 @@ mod tests {
 
     fn submission(options: JobOptions) -> Submission {
         build(options, order(Output::File), &caller(), 4).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_directory_that_is_no_text_is_left_by_chdir() {
+        use std::os::unix::ffi::OsStringExt;
+        let here = Caller { cwd: std::ffi::OsString::from_vec(b"/d\xff".to_vec()).into(), ..caller() };
+        let error = build(JobOptions::default(), order(Output::File), &here, 4).expect_err("the job would run there");
+        assert!(error.to_string().contains("--chdir"), "{error}");
+        let options = JobOptions { chdir: Some("/tmp".to_owned()), ..JobOptions::default() };
+        let submission = build(options, order(Output::File), &here, 4).expect("it runs elsewhere");
+        assert_eq!(submission.execution.cwd, "/tmp");
+        assert!(submission.execution.environment.0.iter().all(|(name, _)| name != variables::SUBMIT_DIR));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::orders::{JobOrder, Orders, Underway};
 use crate::output::{self, Form, GONE};
 use crate::request_job::{self, Requested};
 use crate::script::Script;
+use crate::signal;
 use crate::size::NodeCount;
 use crate::stdin;
 use crate::step::{self, Wanted};
@@ -39,7 +40,7 @@ The output of all tasks is printed here as it is written, even if the server is
 restarted meanwhile. Standard input goes to task 0 unless it is a terminal.
 Ctrl-C asks the job to end (TERM, and KILL after the grace time), a second one
 kills it, and a third stops waiting for its end. TERM, HUP, QUIT, USR1 and USR2
-are forwarded to its tasks.
+are forwarded to its tasks; before these run, each of them ends the job.
 
 Inside a job, this starts a step of it: tasks on the job's own nodes, all of
 them or those that -N, -n, -c, -w and --tasks-per-node ask for. It waits for no
@@ -390,6 +391,7 @@ impl Running {
         }
         // No task runs yet that could be signalled. Each of these signals ends a program by default, so it ends the
         // job.
+        output::warn(&format!("rms: ending job {}: {} came before its tasks", self.state(), signal::name(signal)));
         self.cancel();
     }
 
