@@ -405,6 +405,7 @@ impl Job {
                     tree::stop_descendants(getpid());
                 }
                 tree::signal_descendants(getpid(), &[nix::libc::SIGKILL]);
+                sys::run_first(false);
                 // The next walk finds what was forked during this one; usually there is no next walk, because the end
                 // of the last child wakes the supervisor first.
                 ending.kill_at = now + Duration::from_millis(1 << ending.n_kills.min(8));
