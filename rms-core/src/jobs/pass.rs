@@ -43,16 +43,15 @@ impl Jobs<'_> {
                     fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit, &row));
                     continue;
                 }
-                // A promise is for one size at one time: an evolving application is placed anew in each pass.
-                Placed::Later { fit: Some(_), at, .. } => {
-                    let at = if at > now { at } else { now + Span::from_secs(1) };
-                    next_start = Some(next_start.map_or(at, |next: Time| next.min(at)));
-                    None
-                }
                 // A promise that is due keeps its time while others make room for it, or an agent restarts.
                 Placed::Later { at, .. } if at <= now && self.is_due(job, now) => continue,
                 // A start for which only agents are missing is promised for now, and waited for like one that is due.
-                Placed::Later { option_idx, at, nodes, .. } => {
+                Placed::Later { option_idx, at, nodes, fit, .. } => {
+                    if fit.is_some() {
+                        // No event marks the planned start of an evolving application.
+                        let at = if at > now { at } else { now + Span::from_secs(1) };
+                        next_start = Some(next_start.map_or(at, |next: Time| next.min(at)));
+                    }
                     let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
                     let is_next = at <= now + Span::from_millis(1) && !nodes.iter().all(is_there);
                     Some(Promise { at: if is_next { now } else { at.max(now) }, option_idx, nodes })

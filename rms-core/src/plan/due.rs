@@ -3,9 +3,10 @@
 //! fit before what others were promised after it, and they would have to wait until after those. So their place ends
 //! when it was to end, and for [`SOON`] they keep it while others make room.
 
-use rms_model::{JobId, JobSpec, Request, Time};
+use rms_model::{Evolution, JobId, JobSpec, Request, Span, Time};
 
 use super::Placed;
+use super::fit::Fit;
 use super::policy::Walk;
 use super::slots::{Held, Slot};
 use crate::state::Demand;
@@ -25,12 +26,18 @@ impl Walk<'_, '_> {
     /// Takes what is left from this time on of what a job was promised for about now.
     fn keep_rest(&mut self, job: JobId, promise: &Promise, from: Time) -> Option<Slot> {
         let spec = self.spec(job);
-        let request = spec.options.get(promise.option_idx as usize).filter(|_| spec.evolving.is_none())?;
-        let (end, still) = (promise.at + request.wall, promise.at + SOON);
+        let request = spec.options.get(promise.option_idx as usize)?;
+        // The later stages of an evolving application stay where they were to be.
+        let first = spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
+        let end = promise.at + first.map_or(request.wall, |first| first.span);
+        let still = promise.at + SOON;
         if !(self.now..self.now + SOON + SOON).contains(&still) || end <= still {
             return None;
         }
-        let rest = JobSpec { options: vec![Request { wall: end.since(from), ..request.clone() }], ..spec.clone() };
+        let mut rest = JobSpec { options: vec![Request { wall: end.since(from), ..request.clone() }], ..spec.clone() };
+        if let Some(evolving) = &mut rest.evolving {
+            evolving.stages = with_first(&evolving.stages, end.since(from))?;
+        }
         let taken = self.pass.keep(&rest, &Promise { at: from, option_idx: 0, nodes: promise.nodes.clone() })?;
         self.due.insert(job, rest);
         let waits = from > self.now;
@@ -62,11 +69,25 @@ impl Walk<'_, '_> {
         let promise = entry.promised.as_ref().expect("only a promise is due");
         let request = entry.spec.options[promise.option_idx as usize].clone();
         match outcome {
-            Placed::Now { nodes, slices, row, fit, .. } => Placed::Now { request, nodes, slices, row, fit },
+            Placed::Now { request: rest, nodes, slices, row, fit: Some(fit) } => {
+                let late = self.now.since(promise.at);
+                let first = fit.expanded.stages().first().map_or(Span::ZERO, |first| first.span);
+                let expanded = with_first(&fit.expanded, first + late).unwrap_or_else(|| fit.expanded.clone());
+                let request = Request { wall: expanded.span(), ..rest };
+                Placed::Now { request, nodes, slices, row, fit: Some(Box::new(Fit { expanded, ..*fit })) }
+            }
+            Placed::Now { nodes, slices, row, fit: None, .. } => Placed::Now { request, nodes, slices, row, fit: None },
             Placed::Later { at, blocked, fit, nodes, .. } => {
                 Placed::Later { request, option_idx: promise.option_idx, at, blocked, fit, nodes }
             }
             Placed::Never { shortage } => Placed::Never { shortage },
         }
     }
+}
+
+/// Returns the stages, the first of which lasts this long; `None` if that is no time.
+fn with_first(stages: &Evolution, span: Span) -> Option<Evolution> {
+    let later = stages.stages().iter().skip(1).map(|stage| stage.span);
+    let spans: Vec<Span> = std::iter::once(span).chain(later).collect();
+    stages.lasting(&spans)
 }

@@ -549,9 +549,10 @@ impl<'a, 'l> Walk<'a, 'l> {
             let spec = due.as_ref().unwrap_or(self.spec(job));
             let slot = match (self.pass.find_until(spec, self.now, latest), held, before) {
                 // None of the rows that were tried for its stages is as good as its present one.
-                (Ok(found), Some(held), Some(before)) if found.start > held.at => {
+                (Ok(found), Some(held), before) if found.start > held.at => {
                     self.pass.take_again(&held);
-                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(before), n_checked: stays.n_freed() }
+                    let outcome = before.unwrap_or_else(|| found.later_on(&held));
+                    Slot { held: Held::Taken(Box::new(held)), outcome: Some(outcome), n_checked: stays.n_freed() }
                 }
                 // The promised nodes are as good as others.
                 (Ok(found), Some(held), _) if found.start > self.now && found.is_as_good_as(&held) => {

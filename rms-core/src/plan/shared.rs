@@ -216,7 +216,8 @@ impl Found {
     /// Returns a later start on the nodes of `held` instead of others.
     pub(super) fn later_on(self, held: &Taken) -> Placed {
         let nodes = held.named().collect();
-        let Found { request, option_idx, start: at, blocked, fit, .. } = self;
-        Placed::Later { request, option_idx, at, blocked, fit, nodes }
+        let Found { request, option_idx, blocked, mut fit, .. } = self;
+        fit.iter_mut().for_each(|fit| fit.start = held.at);
+        Placed::Later { request, option_idx, at: held.at, blocked, fit, nodes }
     }
 }
