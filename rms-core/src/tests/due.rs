@@ -81,10 +81,8 @@ fn who_starts_late_keeps_its_place_and_makes_nobody_later() {
 /// Nodes come one after the other, and the jobs behind would fit on the first ones.
 #[test]
 fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
-    for (allocation, text) in
-        [("nodes", "4x4s,2x4s"), ("cores", "4x4s,2x4s"), ("nodes", "2x4s,4x4s"), ("cores", "4x8s")]
-    {
-        let mut world = world(allocation, 4);
+    for text in ["4x4s,2x4s", "2x4s,4x4s", "4x8s"] {
+        let mut world = world("nodes", 4);
         let submit = |world: &mut World, nodes, secs| {
             world.submit_with(|submission| {
                 submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
@@ -99,7 +97,7 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
         let behind = [submit(&mut world, 1, 15), submit(&mut world, 2, 15)];
         let begun = world.now;
         world.event(Event::Tick);
-        assert_eq!(world.line(evolving).estimate, Some(begun + Span::from_secs(5)), "{allocation} {text}");
+        assert_eq!(world.line(evolving).estimate, Some(begun + Span::from_secs(5)), "{text}");
         let estimates = behind.map(|job| world.line(job).estimate);
         for (nth, job) in first.into_iter().enumerate() {
             world.now = begun + Span::from_millis(5000 + 9 * nth as i64);
@@ -107,13 +105,13 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
             world.ends(job);
             world.event(Event::Tick);
         }
-        assert_eq!(world.line(evolving).state, JobState::Started, "{allocation} {text}");
+        assert_eq!(world.line(evolving).state, JobState::Started, "{text}");
         // Its later stages are later by as much as its start.
         let are_kept = behind.into_iter().zip(estimates).all(|(job, before)| {
             let latest = before.map(|at| at + world.now.since(begun + Span::from_secs(5)));
             world.line(job).estimate <= latest
         });
-        assert!(are_kept, "{allocation} {text}: {estimates:?}, {:?}", behind.map(|job| world.line(job).estimate));
+        assert!(are_kept, "{text}: {estimates:?}, {:?}", behind.map(|job| world.line(job).estimate));
     }
 }
 
