@@ -389,9 +389,9 @@ impl Job {
                     // A program that cleans up on the first TERM may give up at the second.
                     let had_term =
                         self.steps.iter().filter(|step| step.is_ending()).flat_map(Step::processes).collect();
-                    // Who is stopped handles it only once it continues.
                     // Hundreds of processes that compute would leave the walk little of the CPUs.
                     sys::run_first(true);
+                    // Who is stopped handles it only once it continues.
                     tree::signal_others(getpid(), &[nix::libc::SIGTERM, nix::libc::SIGCONT], &had_term);
                     sys::run_first(false);
                 }

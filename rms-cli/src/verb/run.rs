@@ -391,7 +391,9 @@ impl Running {
         }
         // No task runs yet that could be signalled. Each of these signals ends a program by default, so it ends the
         // job.
-        output::warn(&format!("rms: ending job {}: {} came before its tasks", self.state(), signal::name(signal)));
+        if self.last.as_ref().is_none_or(|change| is_waiting(change.state)) {
+            output::warn(&format!("rms: ending job {}: {} came before its tasks", self.state(), signal::name(signal)));
+        }
         self.cancel();
     }
 
