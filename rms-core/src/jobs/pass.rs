@@ -54,10 +54,7 @@ impl Jobs<'_> {
                     }
                     let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
                     let is_next = at <= now + Span::from_millis(1) && !nodes.iter().all(is_there);
-                    // Where jobs share nodes, the nodes of all its stages are named anew in each pass.
-                    let is_of_row = fit.is_some() && !nodes.is_empty();
-                    let at = if is_next { now } else { at.max(now) };
-                    (!is_of_row).then_some(Promise { at, option_idx, nodes })
+                    Some(Promise { at: if is_next { now } else { at.max(now) }, option_idx, nodes })
                 }
                 Placed::Never { .. } => None,
             };

@@ -110,9 +110,12 @@ pub(crate) fn starts_after(state: &State, now: Time, waiting: JobId, losses: &[L
     let shows = |_: JobId| false;
     let mut walk = Walk::new(state, now, n_free(state), &shows);
     let leaving = state.holding().flat_map(|(job, entry)| {
-        let parts =
-            parts::parts(entry, now, state.settings()).into_iter().filter(|part| part.nodes == WhichNodes::Leaving);
-        parts.map(move |part| Loss { job, nodes: entry.leaving(), until: part.until })
+        parts::parts(entry, now, state.settings()).into_iter().filter_map(move |part| match part.nodes {
+            WhichNodes::Leaving { since } => {
+                Some(Loss { job, nodes: entry.left_at(since).collect(), until: part.until })
+            }
+            _ => None,
+        })
     });
     for Loss { job, nodes, until } in leaving.chain(losses.iter().cloned()) {
         walk.pass.free_up(job, &nodes, until);

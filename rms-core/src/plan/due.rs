@@ -19,7 +19,9 @@ impl Walk<'_, '_> {
         let rest = if promise.at < self.now { self.keep_rest(job, promise, self.now) } else { None };
         let kept =
             rest.or_else(|| Some(Slot::of(Held::Taken(Box::new(self.pass.keep(self.spec(job), promise)?)), None)));
-        let kept = kept.or_else(|| self.keep_rest(job, promise, promise.at + SOON));
+        // Those that make room may have begun late themselves, by less than they are given to leave.
+        let late = [promise.at + SOON, promise.at + SOON + SOON];
+        let kept = kept.or_else(|| late.into_iter().find_map(|from| self.keep_rest(job, promise, from)));
         kept.unwrap_or_else(|| self.keep_late(job, demand))
     }
 
@@ -31,7 +33,9 @@ impl Walk<'_, '_> {
         let first = spec.evolving.as_ref().and_then(|evolving| evolving.stages.stages().first());
         let end = promise.at + first.map_or(request.wall, |first| first.span);
         let still = promise.at + SOON;
-        if !(self.now..self.now + SOON + SOON).contains(&still) || end <= still {
+        let waits = from > self.now;
+        let is_soon = (self.now..self.now + SOON + SOON).contains(&still);
+        if !is_soon || (waits && still == self.now) || end <= still.max(from) {
             return None;
         }
         let mut rest = JobSpec { options: vec![Request { wall: end.since(from), ..request.clone() }], ..spec.clone() };
@@ -40,7 +44,6 @@ impl Walk<'_, '_> {
         }
         let taken = self.pass.keep(&rest, &Promise { at: from, option_idx: 0, nodes: promise.nodes.clone() })?;
         self.due.insert(job, rest);
-        let waits = from > self.now;
         let outcome = waits.then(|| Placed::Later {
             request: request.clone(),
             option_idx: promise.option_idx,

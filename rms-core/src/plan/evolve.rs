@@ -1,7 +1,7 @@
 //! Places waiting evolving applications beside the running ones.
 
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, Profile, Request, Span, Time};
+use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
 
 use super::compact;
 use super::fit::{Fit, TooLarge};
@@ -46,21 +46,28 @@ fn occupation(all: &Ledger<'_>, special: Option<&Ledger<'_>>, cluster: ClusterId
 impl Pass<'_> {
     /// Performs step 4b of 001, Fig. 5, for an evolving application: chooses the cluster where it completes first; its
     /// stages are placed by [`compact::place`]. Between equals, the cluster named first wins; placements that start by
-    /// `latest`, if given, precede the others.
+    /// `latest`, if given, precede the others. Where nodes are shared by cores, each of `rows` is tried that it may use,
+    /// filled up with others.
     pub(super) fn find_stages(
         &mut self,
         spec: &JobSpec,
         evolving: &Evolving,
-        from: Time,
-        latest: Option<Time>,
+        (from, latest): (Time, Option<Time>),
+        rows: &[&[NodeId]],
     ) -> Result<Found, Shortage> {
         let first_nodes = evolving.stages.stages().first().map_or(0, |first| first.nodes);
         let mut best: Option<(Found, (bool, Time))> = None;
         let mut shortage = None;
-        for (option_idx, request) in (0..).zip(&spec.options) {
+        let options = (0..).zip(&spec.options);
+        for (option_idx, request, first) in
+            options.flat_map(|(option_idx, request)| rows.iter().map(move |first| (option_idx, request, *first)))
+        {
             let cluster = cluster_of(request);
+            if !self.grids.may_use(cluster, spec, first) {
+                continue;
+            }
             let subset = self.stands_for.get(&constraint_of(spec, request)).cloned().flatten();
-            let row = self.grids.row(cluster, spec, evolving.stages.peak(), &[]);
+            let row = self.grids.row(cluster, spec, evolving.stages.peak(), first);
             let (occupied, capacity, row) = match row {
                 Some(Row { places, occupied }) => (occupied, places.len() as u32, places),
                 None => {
@@ -101,7 +108,8 @@ impl Pass<'_> {
         }
         match (best, shortage) {
             (Some((found, _)), _) => Ok(found),
-            (None, shortage) => Err(shortage.expect("an accepted job has at least one cluster")),
+            (None, Some(shortage)) => Err(shortage),
+            (None, None) => Err(Shortage { cluster: cluster_of(&spec.options[0]), wanted: first_nodes, usable: 0 }),
         }
     }
 
@@ -129,9 +137,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes the stages that were promised from `at` on, if they still fit there.
-    pub(super) fn keep_stages(&mut self, spec: &JobSpec, evolving: &Evolving, at: Time) -> Option<Taken> {
-        let found = self.find_stages(spec, evolving, at, None).ok()?;
+    /// Takes the stages that were promised from `at` on, if they still fit there, on these nodes where they are named.
+    pub(super) fn keep_stages(
+        &mut self,
+        spec: &JobSpec,
+        evolving: &Evolving,
+        at: Time,
+        nodes: &[NodeId],
+    ) -> Option<Taken> {
+        let found = self.find_stages(spec, evolving, (at, None), &[nodes]).ok()?;
         let fit = found.fit.filter(|fit| fit.start == at)?;
         let licences = spec.resources.licences.clone();
         let taken = Taken::of_stages(found.subset, found.request, found.row, &fit, licences);

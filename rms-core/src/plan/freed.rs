@@ -39,11 +39,11 @@ impl Grids<'_> {
     }
 
     /// Returns what a job frees that moves from `held` to `taken`, or gets nothing any more. Where it has the same as
-    /// before, only its last part becomes free.
+    /// before, only its last part becomes free; but stages have each node for times of their own.
     pub(super) fn freed_by_move(&self, held: &Taken, taken: Option<&Taken>) -> Vec<FreedPlaces> {
         let (from, until) = (held.at, held.at + held.wall());
         let place_of = |place: &Place| (place.cluster, place.node);
-        let places = taken.map_or(&[][..], |taken| &taken.places);
+        let places = taken.filter(|taken| taken.stages.is_none()).map_or(&[][..], |taken| &taken.places);
         // Both are in the order of clusters and nodes.
         let mut later = places.iter().peekable();
         let stays_on = |place: &&Place| {

@@ -62,6 +62,14 @@ impl<'a> Grids<'a> {
         self.by_cluster.get(&cluster)?.place_of(job, entry, node)
     }
 
+    /// Returns whether a job may be placed on these nodes of a cluster that is shared by cores.
+    pub(super) fn may_use(&self, cluster: ClusterId, spec: &JobSpec, nodes: &[NodeId]) -> bool {
+        let Some(grid) = self.by_cluster.get(&cluster) else { return nodes.is_empty() };
+        let wanted = grid.wanted(spec, &Request::on_one(cluster, nodes.len() as u32, Span::ZERO));
+        let is_eligible = |idx: usize| grid.is_eligible(idx, grid.line(idx), &wanted);
+        nodes.iter().all(|node| grid.line_idx(*node).is_some_and(is_eligible))
+    }
+
     /// Returns `n_nodes` nodes of a cluster for stages, those in `first` before others.
     pub(super) fn row(&self, cluster: ClusterId, spec: &JobSpec, n_nodes: u32, first: &[NodeId]) -> Option<Row> {
         let grid = self.by_cluster.get(&cluster)?;

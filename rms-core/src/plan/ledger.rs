@@ -136,7 +136,7 @@ impl<'a> Ledger<'a> {
                 let held = self.count(state, entry.nodes()).into_iter();
                 held.map(|(cluster, nodes)| (cluster, nodes.min(most(cluster)))).collect()
             }
-            WhichNodes::Leaving => self.count(state, &entry.leaving()),
+            WhichNodes::Leaving { since } => self.count(state, &entry.left_at(since).collect::<Vec<_>>()),
             WhichNodes::Promised => self.count(state, &entry.promised_nodes().collect::<Vec<_>>()),
             WhichNodes::Count(wanted) => {
                 let Some(started) = entry.started() else { return BTreeMap::new() };
@@ -307,7 +307,7 @@ pub(super) fn held_nodes(state: &State, now: Time) -> impl Iterator<Item = (Node
                 WhichNodes::In(cluster) => {
                     own(entry).iter().copied().filter(|node| state.nodes()[node].cluster == cluster).collect()
                 }
-                WhichNodes::Leaving => entry.leaving(),
+                WhichNodes::Leaving { since } => entry.left_at(since).collect(),
                 WhichNodes::Promised => entry.promised_nodes().collect(),
                 WhichNodes::Staying { n_returns } => staying(state, entry, n_returns),
                 WhichNodes::Count(_) => Vec::new(),

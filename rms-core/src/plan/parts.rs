@@ -1,6 +1,8 @@
 //! What jobs that hold nodes will hold over time; evolving ones stage by stage.
 
-use rms_model::{ClusterId, NodeId, Request, Settings, Time};
+use std::collections::BTreeSet;
+
+use rms_model::{ClusterId, NodeId, Request, Settings, Span, Time};
 
 use super::Overdue;
 use crate::state::job::{Job, Phase, Started};
@@ -21,8 +23,8 @@ pub(super) enum WhichNodes {
     Staying { n_returns: usize },
     /// The nodes of one cluster, which a ghost may leave before the others.
     In(ClusterId),
-    /// The nodes that it has freed, until their processes are gone.
-    Leaving,
+    /// The nodes that it has freed at this time, until their processes are gone.
+    Leaving { since: Time },
     /// The nodes that are kept for a negotiation with it.
     Promised,
     /// A number of nodes of its cluster, not yet known which.
@@ -76,27 +78,22 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
         Some(Part { until: until.min(held.until), nodes: WhichNodes::Promised, ..held })
     };
     match &entry.phase {
-        Phase::Started(Started { evolved: Some(evolved), ending: None, at, .. }) => {
+        Phase::Started(Started { evolved: Some(evolved), ending: None, at, late, .. }) => {
             let course = &evolved.course;
+            // See `Started::planned_until`.
+            let next_change = course.next_change() - *late;
             // A late stage begins now at the earliest, and later stages are late as well.
-            let late_by = now.since(course.next_change());
-            let is_due = course.next_change() <= now;
+            let late_by = now.since(next_change);
+            let is_due = next_change <= now;
             let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
-            let held_until = if is_due && !is_growing {
-                overdue.until(course.next_change())
-            } else {
-                course.next_change() + late_by
-            };
+            let held_until = if is_due && !is_growing { overdue.until(next_change) } else { next_change + late_by };
             let held = Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held };
             let mut parts = vec![held];
-            if !evolved.leaving.is_empty() {
-                parts.push(Part { from: (*at).min(now), until: overdue.unknown(), nodes: WhichNodes::Leaving });
-            }
-            parts.extend(promised(held));
+            parts.extend(leaving(entry, held, overdue).chain(promised(held)));
             let next_starts = course.legs.iter().skip(2).map(|leg| leg.start).chain([course.end()]);
             for (leg, until) in course.legs.iter().skip(1).zip(next_starts) {
-                let from = (leg.start + late_by).max(held_until);
-                parts.push(Part { from, until: until + late_by, nodes: WhichNodes::Count(leg.nodes) });
+                let from = (leg.start - *late + late_by).max(held_until);
+                parts.push(Part { from, until: until - *late + late_by, nodes: WhichNodes::Count(leg.nodes) });
             }
             parts
         }
@@ -104,10 +101,7 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
             let until = overdue.until(started.planned_until());
             // The clock may have been set back since; a job that holds a node holds it now.
             let held = Part { from: started.at.min(now), until, nodes: WhichNodes::Held };
-            let leaving = Part { until: overdue.unknown(), nodes: WhichNodes::Leaving, ..held };
-            let is_leaving = !entry.leaving().is_empty();
-            let parts = [Some(held), is_leaving.then_some(leaving), promised(held)];
-            parts.into_iter().flatten().collect()
+            std::iter::once(held).chain(leaving(entry, held, overdue)).chain(promised(held)).collect()
         }
         Phase::Ghost(ghost) if ghost.parts.is_empty() => {
             vec![Part { from: ghost.done_at.min(now), until: ghost.until, nodes: WhichNodes::Held }]
@@ -123,16 +117,26 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
     }
 }
 
+/// Returns how long it is assumed to hold the nodes that it has freed. Its processes there are ended like those of a job
+/// whose wall time is over.
+fn leaving(entry: &Job, held: Part, overdue: Overdue) -> impl Iterator<Item = Part> {
+    let late = entry.started().map_or(Span::ZERO, |started| started.late);
+    let evolved = entry.started().and_then(|started| started.evolved.as_ref());
+    let since: BTreeSet<Time> = evolved.iter().flat_map(|evolved| evolved.leaving.values()).copied().collect();
+    let part = move |since| Part { until: overdue.until(since - late), nodes: WhichNodes::Leaving { since }, ..held };
+    since.into_iter().map(part)
+}
+
 /// Lists the nodes that a running application was promised for future stages, with from when until when. Empty where
 /// nodes are not shared: they are counted there.
 pub(super) fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
-    let Some(Started { evolved: Some(evolved), ending: None, .. }) = entry.started() else { return Vec::new() };
+    let Some(Started { evolved: Some(evolved), ending: None, late, .. }) = entry.started() else { return Vec::new() };
     let course = &evolved.course;
     // A late stage begins now at the earliest, and later stages are late as well.
-    let late_by = now.since(course.next_change());
+    let late_by = now.since(course.next_change() - *late);
     let of_place = |(place, node): (usize, &NodeId)| {
         let times = course.times_to_come(place).into_iter();
-        times.map(|(from, until)| (*node, from + late_by, until + late_by)).collect::<Vec<_>>()
+        times.map(|(from, until)| (*node, from - *late + late_by, until - *late + late_by)).collect::<Vec<_>>()
     };
     course.row.iter().enumerate().flat_map(of_place).collect()
 }

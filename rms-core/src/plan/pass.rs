@@ -226,14 +226,17 @@ impl<'a> Pass<'a> {
 
     /// Performs step 4b: finds the size that the launcher requests and its first hole from `from` on.
     pub(super) fn find(&mut self, spec: &JobSpec, from: Time) -> Result<Found, Shortage> {
-        self.find_until(spec, from, None)
+        self.find_anew(spec, from, None)
     }
 
-    /// As [`Pass::find`], among the sizes that start by `latest`; at least one does.
-    pub(super) fn find_until(&mut self, spec: &JobSpec, from: Time, latest: Option<Time>) -> Result<Found, Shortage> {
+    /// As [`Pass::find`], among the sizes that start no later than what the job has given back; at least one does.
+    pub(super) fn find_anew(&mut self, spec: &JobSpec, from: Time, held: Option<&Taken>) -> Result<Found, Shortage> {
+        let latest = held.map(|held| held.at);
         if let Some(evolving) = &spec.evolving {
             self.open_ledgers(spec);
-            return self.find_stages(spec, evolving, from, latest);
+            let row: Vec<NodeId> = held.iter().flat_map(|held| &held.places).map(|place| place.node).collect();
+            let rows = if row.is_empty() { &[&[][..]][..] } else { &[&row[..], &[]] };
+            return self.find_stages(spec, evolving, (from, latest), rows);
         }
         if let [only] = spec.options.as_slice()
             && spec.evolving.is_none()
@@ -441,7 +444,7 @@ impl<'a> Pass<'a> {
         // A promise that could not be kept in time is kept as soon as possible.
         let at = promise.at.max(self.now);
         if let Some(evolving) = &spec.evolving {
-            return self.keep_stages(spec, evolving, at);
+            return self.keep_stages(spec, evolving, at, &promise.nodes);
         }
         let others = self.grids.others(request);
         let fits = ledger::joint_hole(&ledgers, &others, (at, None)).is_ok_and(|(start, _)| start == at);

@@ -547,7 +547,7 @@ impl<'a, 'l> Walk<'a, 'l> {
             let latest = held.as_ref().map(|held| held.at);
             let due = self.due.remove(&job);
             let spec = due.as_ref().unwrap_or(self.spec(job));
-            let slot = match (self.pass.find_until(spec, self.now, latest), held, before) {
+            let slot = match (self.pass.find_anew(spec, self.now, held.as_ref()), held, before) {
                 // None of the rows that were tried for its stages is as good as its present one.
                 (Ok(found), Some(held), before) if found.start > held.at => {
                     self.pass.take_again(&held);

@@ -303,6 +303,13 @@ impl Job {
         evolved.map(|evolved| evolved.leaving.keys().copied().collect()).unwrap_or_default()
     }
 
+    /// Returns those of them that it has freed at this time.
+    pub(crate) fn left_at(&self, at: Time) -> impl Iterator<Item = NodeId> + '_ {
+        let evolved = self.started().and_then(|started| started.evolved.as_ref());
+        let leaving = evolved.into_iter().flat_map(|evolved| &evolved.leaving);
+        leaving.filter(move |(_, since)| **since == at).map(|(node, _)| *node)
+    }
+
     /// Returns the number of nodes by cluster that the job agreed to give back and has not begun to leave, and when it
     /// agreed.
     pub fn agreed_to_leave(&self) -> Option<(Time, BTreeMap<ClusterId, u64>)> {

@@ -526,10 +526,10 @@ impl Shared {
             let until = match &entry.phase {
                 Phase::Ghost(ghost) => ghost.until_in(cluster),
                 // It should have left; the readers of this handle jobs that overstay.
-                Phase::Started(started) => left_at.copied().unwrap_or_else(|| {
-                    let kept = row.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
-                    kept.unwrap_or_else(|| started.planned_until())
-                }),
+                Phase::Started(started) => {
+                    let kept = || row.get(&node).and_then(|place| Some(evolved?.course.kept_until(*place)));
+                    left_at.copied().or_else(kept).map_or(started.planned_until(), |until| until - started.late)
+                }
                 Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting => return,
             };
             let kind = shared.lines[idx].1.kind;

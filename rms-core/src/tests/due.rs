@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use rms_api::answer::JobState;
 use rms_api::call::{Nodes, Shape};
-use rms_model::{ExpandLimit, Inventory, JobId, Outcome, Span, Time};
+use rms_api::desired::{Aim, DesiredJob, JobReport, JobStatus, NodeExit, NodeReport};
+use rms_model::{ExpandLimit, Inventory, JobId, Outcome, Span, Time, Usage};
 use test_kit::{Dice, for_seeds};
 
 use super::evolving::profile;
 use super::{NullJournal, World};
 use crate::Event;
+use crate::effect::Effect;
 
 /// How long a job takes to leave after its wall time is over.
 const TO_LEAVE: Span = Span::from_millis(12);
@@ -81,8 +83,9 @@ fn who_starts_late_keeps_its_place_and_makes_nobody_later() {
 /// Nodes come one after the other, and the jobs behind would fit on the first ones.
 #[test]
 fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
-    for text in ["4x4s,2x4s", "2x4s,4x4s", "4x8s"] {
-        let mut world = world("nodes", 4);
+    let texts = ["4x4s,2x4s", "2x4s,4x4s", "4x8s"];
+    for (allocation, text) in ["nodes", "cores"].into_iter().flat_map(|on| texts.map(|text| (on, text))) {
+        let mut world = world(allocation, 4);
         let submit = |world: &mut World, nodes, secs| {
             world.submit_with(|submission| {
                 submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
@@ -97,7 +100,7 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
         let behind = [submit(&mut world, 1, 15), submit(&mut world, 2, 15)];
         let begun = world.now;
         world.event(Event::Tick);
-        assert_eq!(world.line(evolving).estimate, Some(begun + Span::from_secs(5)), "{text}");
+        assert_eq!(world.line(evolving).estimate, Some(begun + Span::from_secs(5)), "{allocation}, {text}");
         let estimates = behind.map(|job| world.line(job).estimate);
         for (nth, job) in first.into_iter().enumerate() {
             world.now = begun + Span::from_millis(5000 + 9 * nth as i64);
@@ -105,13 +108,13 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
             world.ends(job);
             world.event(Event::Tick);
         }
-        assert_eq!(world.line(evolving).state, JobState::Started, "{text}");
+        assert_eq!(world.line(evolving).state, JobState::Started, "{allocation}, {text}");
         // Its later stages are later by as much as its start.
         let are_kept = behind.into_iter().zip(estimates).all(|(job, before)| {
             let latest = before.map(|at| at + world.now.since(begun + Span::from_secs(5)));
             world.line(job).estimate <= latest
         });
-        assert!(are_kept, "{text}: {estimates:?}, {:?}", behind.map(|job| world.line(job).estimate));
+        assert!(are_kept, "{allocation}, {text}: {estimates:?}, {:?}", behind.map(|job| world.line(job).estimate));
     }
 }
 
@@ -133,58 +136,133 @@ fn a_promise_for_which_nobody_makes_room_is_given_anew_after_a_second() {
 
 #[test]
 fn jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that() {
-    let n_started = delay_nobody(20);
+    let n_started = delay_nobody(20, false);
     assert!(n_started > 400, "{n_started} jobs have started");
 }
 
 #[test]
 fn long_jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that() {
-    let n_started = delay_nobody(500);
+    let n_started = delay_nobody(500, false);
+    assert!(n_started > 10_000, "{n_started} jobs have started");
+}
+
+#[test]
+fn applications_with_profiles_delay_nobody_by_more_than_that() {
+    let n_started = delay_nobody(20, true);
+    assert!(n_started > 400, "{n_started} jobs have started");
+}
+
+#[test]
+fn long_applications_with_profiles_delay_nobody_by_more_than_that() {
+    let n_started = delay_nobody(500, true);
     assert!(n_started > 10_000, "{n_started} jobs have started");
 }
 
 /// Returns how many jobs have started that had been promised a start.
-fn delay_nobody(n_seeds: u64) -> u32 {
+fn delay_nobody(n_seeds: u64, have_profiles: bool) -> u32 {
     let mut n_started = 0;
-    for_seeds("jobs_that_leave_late_and_agents_that_restart_delay_nobody_by_more_than_that", n_seeds, |dice| {
+    for_seeds("delay_nobody_by_more_than_that", n_seeds, |dice| {
         let n_nodes = dice.number(2, 6);
-        let mut world = world(dice.one_of(&["nodes", "cores"]), n_nodes);
-        world.set("resched_timer", dice.one_of(&["0s", "1s", "20s"]));
-        let mut promised: BTreeMap<JobId, Time> = BTreeMap::new();
+        let mut lab = Lab::new(dice.one_of(&["nodes", "cores"]), n_nodes, have_profiles);
+        lab.world.set("resched_timer", dice.one_of(&["0s", "1s", "20s"]));
         for _ in 0..80 {
             if dice.chance(50) {
-                submit_some(dice, &mut world, n_nodes);
+                match have_profiles && dice.chance(30) {
+                    true => submit_stages(dice, &mut lab.world, n_nodes),
+                    false => submit_some(dice, &mut lab.world, n_nodes),
+                }
             }
-            n_started += let_pass(&mut world, dice.number(1, 20_000), &mut promised);
-            let running: Vec<JobId> = ends(&world).map(|(_, job)| job).collect();
+            lab.let_pass(dice.number(1, 20_000));
+            let running: Vec<JobId> = ends(&lab.world).map(|(_, job)| job).collect();
             if dice.chance(20) && !running.is_empty() {
-                world.ends(dice.one_of(&running));
-                n_started += check(&world, &mut promised);
+                lab.world.ends(dice.one_of(&running));
+                lab.check();
             }
             if dice.chance(10) {
                 let name = format!("n{}", dice.number(1, n_nodes));
-                world.event(Event::AgentGone { name: name.clone() });
-                n_started += check(&world, &mut promised) + let_pass(&mut world, RESTART, &mut promised);
-                world.comes_back(&name);
-                n_started += check(&world, &mut promised);
+                lab.world.event(Event::AgentGone { name: name.clone() });
+                lab.orders.retain(|(_, node, _)| *node != name);
+                lab.check();
+                lab.let_pass(RESTART);
+                lab.world.comes_back(&name);
+                lab.check();
             }
         }
+        n_started += lab.n_started;
     });
     n_started
 }
 
-/// Lets time pass. Returns how many jobs have started that had been promised a start.
-fn let_pass(world: &mut World, millis: u32, promised: &mut BTreeMap<JobId, Time>) -> u32 {
-    let (until, mut n_started) = (world.now + Span::from_millis(i64::from(millis)), 0);
-    while let Some(next) = next_event(world).filter(|next| *next <= until) {
-        world.now = next;
-        leave(world);
-        world.event(Event::Tick);
-        n_started += check(world, promised);
+/// A cluster whose jobs leave late.
+struct Lab {
+    world: World,
+    /// How much later than it was promised at first a job may be promised a start.
+    late: Span,
+    promised: BTreeMap<JobId, Time>,
+    /// How many jobs have started that had been promised a start.
+    n_started: u32,
+    /// The jobs that leave a node before their end, and when.
+    orders: Vec<(Time, String, JobReport)>,
+}
+
+impl Lab {
+    fn new(allocation: &str, n_nodes: u32, have_profiles: bool) -> Lab {
+        // A stage that begins late ends late, and those behind it have been promised its nodes; a job that is not given
+        // the second that one is waited for is planned anew behind the next one.
+        let late = if have_profiles { LATE + LATE } else { Span::ZERO };
+        let (promised, n_started, orders) = (BTreeMap::new(), 0, Vec::new());
+        Lab { world: world(allocation, n_nodes), late, promised, n_started, orders }
     }
-    world.now = until;
-    world.event(Event::Tick);
-    n_started + check(world, promised)
+
+    fn let_pass(&mut self, millis: u32) {
+        let until = self.world.now + Span::from_millis(i64::from(millis));
+        while let Some(next) = self.next_event().filter(|next| *next <= until) {
+            self.world.now = next;
+            leave(&mut self.world);
+            let orders = std::mem::take(&mut self.orders);
+            let (due, orders): (Vec<_>, Vec<_>) = orders.into_iter().partition(|(at, ..)| *at <= next);
+            self.orders = orders;
+            for (_, name, report) in due {
+                let report = NodeReport { seen: Default::default(), jobs: vec![report] };
+                self.world.event(Event::AgentReported { name, report });
+            }
+            self.tick();
+        }
+        self.world.now = until;
+        self.tick();
+    }
+
+    fn tick(&mut self) {
+        for effect in self.world.event(Event::Tick) {
+            let Effect::Desire { node, desired } = effect else { continue };
+            for DesiredJob { job, run, .. } in desired.jobs.into_iter().filter(|job| job.aim != Aim::Run) {
+                let at = self.world.now + TO_LEAVE;
+                let status = JobStatus::Ended { at, exit: NodeExit::Ordered, usage: Usage::default() };
+                self.orders.push((at, node.to_string(), JobReport { job, run, status }));
+            }
+        }
+        self.check();
+    }
+
+    fn next_event(&mut self) -> Option<Time> {
+        let timer = self.world.rms.next_timer().filter(|at| *at > self.world.now);
+        let orders = self.orders.iter().map(|(at, ..)| *at);
+        ends(&self.world).map(|(at, _)| at).chain(timer).chain(orders).min()
+    }
+
+    /// Checks that nobody starts, or is to start, much later than it was first promised.
+    fn check(&mut self) {
+        for (job, entry) in self.world.rms.state().jobs() {
+            let started = entry.started().map(|started| started.at);
+            let Some(at) = started.or(entry.promised.as_ref().map(|promise| promise.at)) else { continue };
+            // Each job that it waited for may have started late because of others.
+            let late = if started.is_some() { self.late.max(LATE) } else { self.late };
+            let first = self.promised.get(job).copied().unwrap_or(at);
+            assert!(at <= first + late, "{job} was promised {first:?} and has {at:?}");
+            self.promised.insert(*job, first.min(at));
+            self.n_started += u32::from(started == Some(self.world.now));
+        }
+    }
 }
 
 fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {
@@ -201,13 +279,19 @@ fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {
     });
 }
 
-fn ends(world: &World) -> impl Iterator<Item = (Time, JobId)> + '_ {
-    world.rms.state().holding().filter_map(|(job, entry)| Some((entry.started()?.until() + TO_LEAVE, job)))
+fn submit_stages(dice: &mut Dice, world: &mut World, n_nodes: u32) {
+    let stages: Vec<String> =
+        (0..dice.number(1, 3)).map(|_| format!("{}x{}s", dice.number(1, n_nodes), dice.number(2, 20))).collect();
+    let limit = dice.one_of(&[ExpandLimit::NONE, ExpandLimit::TWICE]);
+    let is_compacted = dice.chance(30);
+    world.submit_with(|submission| {
+        submission.evolving = Some(profile(&stages.join(","), limit, is_compacted));
+        submission.cpus_per_task = dice.number(1, 4);
+    });
 }
 
-fn next_event(world: &mut World) -> Option<Time> {
-    let timer = world.rms.next_timer().filter(|at| *at > world.now);
-    ends(world).map(|(at, _)| at).chain(timer).min()
+fn ends(world: &World) -> impl Iterator<Item = (Time, JobId)> + '_ {
+    world.rms.state().holding().filter_map(|(job, entry)| Some((entry.started()?.until() + TO_LEAVE, job)))
 }
 
 fn leave(world: &mut World) {
@@ -217,20 +301,4 @@ fn leave(world: &mut World) {
         let done = Event::ApplicationDone { job, run, outcome: Outcome::WallTime };
         let Ok(_) = world.rms.handle(world.now, done).commit(&mut NullJournal);
     }
-}
-
-/// Checks that nobody starts, or is to start, much later than it was first promised. Returns how many start now.
-fn check(world: &World, promised: &mut BTreeMap<JobId, Time>) -> u32 {
-    let mut n_started = 0;
-    for (job, entry) in world.rms.state().jobs() {
-        let started = entry.started().map(|started| started.at);
-        let Some(at) = started.or(entry.promised.as_ref().map(|promise| promise.at)) else { continue };
-        // A promise only ever moves forward. Each job that it waited for may have started late because of others.
-        let late = if started.is_some() { LATE } else { Span::ZERO };
-        let latest = promised.get(job).map_or(at, |promised| *promised + late);
-        assert!(at <= latest, "{job} was promised {:?} and has {at:?}", promised.get(job));
-        promised.insert(*job, at);
-        n_started += u32::from(started == Some(world.now));
-    }
-    n_started
 }
