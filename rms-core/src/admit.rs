@@ -18,7 +18,8 @@ use rms_model::{
 use crate::executable::{self, too_large};
 use crate::state::{State, longest_run};
 pub(crate) use malleable::{check as check_limits, check_declared, check_launched};
-use needs::{Asked, cpus, thinned};
+pub(crate) use needs::Asked;
+use needs::{cpus, thinned};
 pub(crate) use stages::{check_stages, evolving_options};
 
 /// Turns a submission into the specification of a job that is possible here.
@@ -246,7 +247,7 @@ impl Sizes<'_> {
         let tasks_on: BTreeSet<u32> =
             self.eligible(cluster, asked.constraint).map(|(inventory, _)| asked.tasks_on(inventory)).collect();
         let (least_on, most_on) = (tasks_on.first().copied().unwrap_or(1), tasks_on.last().copied().unwrap_or(1));
-        let are_alone = !self.shares_nodes(cluster);
+        let are_alone = !asked.shares_nodes(self.state, cluster);
         let needs_devices = !asked.resources.devices_in_all.is_empty();
         let mut counts = match self.tasks {
             TaskCount::Total(n_tasks) if are_alone && !needs_devices => {
@@ -273,14 +274,6 @@ impl Sizes<'_> {
         counts
     }
 
-    /// Returns whether the job shares its nodes with other jobs.
-    fn shares_nodes(&self, cluster: ClusterId) -> bool {
-        let Submission { resources, cpus_per_task, .. } = self.submission;
-        let is_alone = resources.exclusive || *cpus_per_task == 0;
-        let name = &self.state.clusters()[&cluster];
-        !is_alone && self.state.settings().allocation_of(name) == Allocation::Cores
-    }
-
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let n_nodes = request.nodes.values().try_fold(0_u32, |sum, nodes| sum.checked_add(*nodes));
         let Some(n_nodes) = n_nodes else { return Err(Refusal::NothingAsked) };
@@ -289,7 +282,7 @@ impl Sizes<'_> {
         self.asked().check(n_nodes)?;
         for (cluster, wanted) in &request.nodes {
             self.check_licences_on(*cluster)?;
-            self.check_limit(*cluster, *wanted, n_nodes)?;
+            self.asked().check_limit(self.state, *cluster, (*wanted, n_nodes))?;
             self.check_cluster(*cluster, *wanted, n_nodes)?;
         }
         Ok(())
@@ -319,42 +312,6 @@ impl Sizes<'_> {
             }),
             None => Ok(()),
         }
-    }
-
-    /// Checks that the job would have no more CPUs than a job may on this cluster.
-    fn check_limit(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {
-        let name = &self.state.clusters()[&cluster];
-        let Some(most) = self.state.settings().max_cpus_of(name) else { return Ok(()) };
-        // Exact for a job on one cluster; its part for a job on several.
-        let n_tasks = u64::from(self.tasks.total(n_nodes)) * u64::from(wanted) / u64::from(n_nodes.max(1));
-        let of_tasks = n_tasks.saturating_mul(self.submission.cpus_per_task.max(1).into());
-        let cpus = match self.shares_nodes(cluster) {
-            true => of_tasks,
-            false => of_tasks.max(self.least_cpus_of(cluster, wanted, n_nodes)),
-        };
-        match cpus > most.into() {
-            true => Err(Refusal::CpuLimit { cpus, most, cluster: name.clone() }),
-            false => Ok(()),
-        }
-    }
-
-    /// Returns the CPUs of the `wanted` smallest nodes that meet the needs; which nodes it gets is not known yet.
-    fn least_cpus_of(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> u64 {
-        let asked = self.asked();
-        let needs = asked.on_each_of(n_nodes);
-        let kinds = self.state.kinds_allowed(cluster, asked.constraint).into_iter();
-        let mut kinds: Vec<(u32, u32)> = kinds
-            .filter(|(inventory, _)| needs.are_met_by(inventory))
-            .map(|(inventory, n_alike)| (inventory.cpus, n_alike))
-            .collect();
-        kinds.sort_unstable();
-        let mut left = wanted;
-        let cpus = kinds.into_iter().map(|(cpus, n_alike)| {
-            let n_taken = n_alike.min(left);
-            left -= n_taken;
-            u64::from(cpus) * u64::from(n_taken)
-        });
-        cpus.sum()
     }
 
     fn check_cluster(&self, cluster: ClusterId, wanted: u32, n_nodes: u32) -> Result<(), Refusal> {

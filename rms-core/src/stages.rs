@@ -171,6 +171,8 @@ impl Context {
                     return Err(wrong("started", "it has no stages"));
                 };
                 admit::check_stages(self.state(), &evolving)?;
+                let (cluster, peak) = (cluster_of(&started.request), evolving.stages.peak());
+                admit::Asked::of(&entry.spec).check_limit(self.state(), cluster, (peak, peak))?;
                 let (held, first) = (started.nodes.len() as u32, evolving.stages.stages()[0].nodes);
                 if held != first {
                     return Err(Refusal::StageNotHeld { held, first });

@@ -2,7 +2,9 @@
 
 use rms_api::refusal::Refusal;
 use rms_model::job::{Constraint, TaskCount};
-use rms_model::{Devices, Inventory, Mebibytes, ResourceRequest};
+use rms_model::{Allocation, ClusterId, Devices, Inventory, JobSpec, Mebibytes, ResourceRequest};
+
+use crate::state::State;
 
 /// What a job requests of its nodes, whatever their number.
 #[derive(Clone, Copy)]
@@ -25,6 +27,61 @@ pub(crate) struct Needs<'a> {
 }
 
 impl<'a> Asked<'a> {
+    pub(crate) fn of(spec: &'a JobSpec) -> Asked<'a> {
+        let JobSpec { tasks, cpus_per_task, constraint, resources, .. } = spec;
+        Asked { tasks: *tasks, cpus_per_task: *cpus_per_task, constraint, resources }
+    }
+
+    /// Returns whether the job shares its nodes with other jobs.
+    pub(super) fn shares_nodes(&self, state: &State, cluster: ClusterId) -> bool {
+        let is_alone = self.resources.exclusive || self.cpus_per_task == 0;
+        let name = &state.clusters()[&cluster];
+        !is_alone && state.settings().allocation_of(name) == Allocation::Cores
+    }
+
+    /// Checks that a job would have no more CPUs on this cluster, with `wanted` of its `n_nodes` nodes, than a job may.
+    ///
+    /// # Errors
+    /// It would have more.
+    pub(crate) fn check_limit(
+        &self,
+        state: &State,
+        cluster: ClusterId,
+        (wanted, n_nodes): (u32, u32),
+    ) -> Result<(), Refusal> {
+        let name = &state.clusters()[&cluster];
+        let Some(most) = state.settings().max_cpus_of(name) else { return Ok(()) };
+        // Exact for a job on one cluster; its part for a job on several.
+        let n_tasks = u64::from(self.tasks.total(n_nodes)) * u64::from(wanted) / u64::from(n_nodes.max(1));
+        let of_tasks = n_tasks.saturating_mul(self.cpus_per_task.max(1).into());
+        let cpus = match self.shares_nodes(state, cluster) {
+            true => of_tasks,
+            false => of_tasks.max(self.least_cpus_of(state, cluster, (wanted, n_nodes))),
+        };
+        match cpus > most.into() {
+            true => Err(Refusal::CpuLimit { cpus, most, cluster: name.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the CPUs of the `wanted` smallest nodes that meet the needs; which nodes it gets is not known yet.
+    fn least_cpus_of(&self, state: &State, cluster: ClusterId, (wanted, n_nodes): (u32, u32)) -> u64 {
+        let needs = self.on_each_of(n_nodes);
+        let kinds = state.kinds_allowed(cluster, self.constraint).into_iter();
+        let mut kinds: Vec<(u32, u32)> = kinds
+            .filter(|(inventory, _)| needs.are_met_by(inventory))
+            .map(|(inventory, n_alike)| (inventory.cpus, n_alike))
+            .collect();
+        kinds.sort_unstable();
+        let mut left = wanted;
+        let cpus = kinds.into_iter().map(|(cpus, n_alike)| {
+            let n_taken = n_alike.min(left);
+            left -= n_taken;
+            u64::from(cpus) * u64::from(n_taken)
+        });
+        cpus.sum()
+    }
+
     pub(crate) fn on_each_of(&self, n_nodes: u32) -> Needs<'a> {
         let tasks = self.tasks.most_on_a_node(n_nodes);
         let cpus = tasks.saturating_mul(self.cpus_per_task);

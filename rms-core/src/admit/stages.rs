@@ -44,15 +44,13 @@ pub(super) fn tasks_of_stages(evolving: &Evolving, tasks: TaskCount) -> Result<T
 /// As for a submission.
 pub(crate) fn evolving_options(state: &State, spec: &JobSpec, evolving: &Evolving) -> Result<Vec<Request>, Refusal> {
     let clusters: Vec<ClusterId> = spec.options.iter().flat_map(|request| request.nodes.keys().copied()).collect();
-    let JobSpec { tasks, cpus_per_task, constraint, resources, .. } = spec;
-    let asked = Asked { tasks: *tasks, cpus_per_task: *cpus_per_task, constraint, resources };
-    options(state, &clusters, &asked, evolving)
+    options(state, &clusters, &Asked::of(spec), evolving)
 }
 
-/// Returns a request for the peak for the whole time, on each cluster with enough nodes.
+/// Returns a request for the peak for the whole time, on each cluster with enough nodes where a job may have as many.
 ///
 /// # Errors
-/// The first stage for which no cluster has enough nodes.
+/// The first stage for which no cluster has enough nodes, or more CPUs than a job may have.
 pub(super) fn options(
     state: &State,
     clusters: &[ClusterId],
@@ -68,11 +66,15 @@ pub(super) fn options(
         kinds.filter(is_eligible).map(|(_, n_alike)| n_alike).sum()
     };
     let (peak, wall): (u32, Span) = (evolving.stages.peak(), evolving.stages.span());
-    let large_enough = clusters.iter().filter(|cluster| n_eligible(cluster) >= peak);
-    let options: Vec<Request> = large_enough.map(|cluster| Request::on_one(*cluster, peak, wall)).collect();
+    let large_enough: Vec<&ClusterId> = clusters.iter().filter(|cluster| n_eligible(cluster) >= peak).collect();
+    let check = |cluster: &ClusterId| asked.check_limit(state, *cluster, (peak, peak));
+    let is_allowed = |cluster: &&&ClusterId| check(cluster).is_ok();
+    let allowed = large_enough.iter().filter(is_allowed);
+    let options: Vec<Request> = allowed.map(|cluster| Request::on_one(**cluster, peak, wall)).collect();
     if !options.is_empty() {
         return Ok(options);
     }
+    large_enough.iter().try_for_each(|cluster| check(cluster))?;
     let largest = clusters.iter().map(n_eligible).max().unwrap_or(0);
     let idx = evolving.stages.stages().iter().position(|stage| stage.nodes > largest).unwrap_or(0);
     let counts: Vec<String> = clusters

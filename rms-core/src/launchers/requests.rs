@@ -50,6 +50,10 @@ impl Launchers<'_> {
         }
         let filter = &launcher.filter;
         self.check_request(job, filter, &request, &slice)?;
+        let (spec, n_nodes) = (spec_for_request(entry, &request, &slice), request.n_nodes());
+        for (cluster, wanted) in &request.nodes {
+            admit::Asked::of(&spec).check_limit(self.jobs.state(), *cluster, (*wanted, n_nodes))?;
+        }
         // Naming an unknown cluster is an error even with a count of zero.
         let is_none = |cluster: &&ClusterId| !self.jobs.state().clusters().contains_key(*cluster);
         if let Some(cluster) = named.iter().find(is_none) {

@@ -9,7 +9,6 @@ use rms_api::refusal::Refusal;
 use rms_model::{Identity, JobId, NodeId, Role, Sizes, Time};
 
 use super::Negotiations;
-use super::open::started_with;
 use crate::effect::Effect;
 use crate::event::Ticket;
 use crate::rate::{CallRate, MAX_CALLS, RateDecision};
@@ -163,7 +162,7 @@ impl Negotiations<'_> {
         let entry = &self.context.state().jobs()[&job];
         match (&entry.spec.malleable, entry.started()) {
             (Some(malleable), Some(started)) => {
-                let (least, most) = malleable.range(started_with(started));
+                let (least, most) = malleable.range(started.began_with());
                 let (sizes, speedup) = (malleable.sizes.clone(), malleable.speedup.clone());
                 Declared { least, most, sizes, speedup }
             }

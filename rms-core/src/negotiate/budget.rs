@@ -51,11 +51,10 @@ impl Negotiations<'_> {
         (cluster, item): (ClusterId, &Item),
         given: &Granted,
     ) -> (u64, Reason) {
-        let held = self.negotiation(job, id).map_or(0, |negotiation| negotiation.held.len() as u64);
-        let n_given: u64 = given.items.iter().map(|item| item.quantity.0).sum();
-        let by_limit = self.may_still_gain(&self.context.state().jobs()[&job].spec.owner.0);
-        // Nodes held for this negotiation already count as its user's.
-        let by_limit = by_limit.map_or(u64::MAX, |nodes| u64::from(nodes).saturating_add(held).saturating_sub(n_given));
+        let by_limit = self.most_by_limit(job, id).map_or(u64::MAX, |nodes| {
+            let n_given: u64 = given.items.iter().map(|item| item.quantity.0).sum();
+            nodes.saturating_sub(n_given)
+        });
         let affordable = |price: Price| {
             let mut priced = item.clone();
             priced.terms.price = price.max(item.terms.price);
@@ -65,6 +64,18 @@ impl Negotiations<'_> {
         let at_list_price = Some(affordable(self.list_price(cluster))).filter(is_enough);
         let by_budget = at_list_price.unwrap_or_else(|| affordable(self.floor_price(cluster)));
         if by_budget < by_limit { (by_budget, Reason::Price) } else { (by_limit, Reason::Policy) }
+    }
+
+    /// Returns how many more nodes the user's growth limit allows an application; those up to the number that it started
+    /// with are its own. `None`: any number.
+    fn most_by_limit(&self, job: JobId, id: NegotiationId) -> Option<u64> {
+        let entry = &self.context.state().jobs()[&job];
+        let left = self.may_still_gain(&entry.spec.owner.0, Some(job))?;
+        let started = entry.started()?;
+        // What is held for this negotiation is part of what it may get.
+        let held = self.negotiation(job, id).map_or(0, |negotiation| negotiation.held.len());
+        let n_others = (started.nodes.len() + entry.promised_nodes().count()).saturating_sub(held) as u64;
+        Some((u64::from(started.began_with()) + u64::from(left)).saturating_sub(n_others))
     }
 
     /// Returns what the server asks for a node and hour of an item that it would grant; less than usual, but not less

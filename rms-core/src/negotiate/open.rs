@@ -227,7 +227,7 @@ impl Negotiations<'_> {
             job,
             user: entry.spec.owner.0.clone(),
             held: started.nodes.len() as u32,
-            started_with: started_with(started),
+            started_with: started.began_with(),
             declared,
             priority: entry.spec.priority,
             is_negotiating,
@@ -256,22 +256,23 @@ impl Negotiations<'_> {
         for candidate in candidates {
             weights.entry(candidate.user.as_str()).or_insert_with_key(|user| UserWeight {
                 share: settings.share_of(user),
-                may_gain: self.may_still_gain(user),
+                may_gain: self.may_still_gain(user, None),
                 may_spend: self.may_still_spend(now, user),
             });
         }
         weights
     }
 
-    /// Returns what is left of a user's growth limit; nodes held for the user's applications count as theirs.
-    pub(super) fn may_still_gain(&self, user: &str) -> Option<u32> {
+    /// Returns what applications of a user, other than `except`, leave of the user's growth limit; nodes held for them
+    /// count as theirs.
+    pub(super) fn may_still_gain(&self, user: &str, except: Option<JobId>) -> Option<u32> {
         let limit = self.context.state().settings().growth_limit_of(user)?;
-        let jobs = self.context.state().negotiating().map(|(_, entry)| entry);
-        let own = jobs.filter(|entry| entry.spec.owner.0 == user);
+        let jobs = self.context.state().negotiating().filter(|(job, _)| Some(*job) != except);
+        let own = jobs.map(|(_, entry)| entry).filter(|entry| entry.spec.owner.0 == user);
         let sizes = own.filter_map(|entry| {
             let started = entry.started()?;
             let held = started.nodes.len() + entry.promised_nodes().count();
-            Some((held as u32, started_with(started)))
+            Some((held as u32, started.began_with()))
         });
         may_gain(Some(limit), sizes)
     }
@@ -361,9 +362,4 @@ impl Negotiations<'_> {
         let n_paid = self.most_offered(now, recipient.job, cluster);
         u32::try_from(n_right.min(n_paid)).unwrap_or(u32::MAX)
     }
-}
-
-/// Returns the number of nodes with which the job started.
-pub(super) fn started_with(started: &Started) -> u32 {
-    started.evolved.as_ref().map_or(started.nodes.len() as u32, |evolved| evolved.started_with)
 }

@@ -230,6 +230,18 @@ fn program() -> Box<Launchable> {
 
 /// 001, Fig. 2, from start to end.
 #[test]
+fn what_is_requested_is_within_the_most_cpus_of_a_job() {
+    let mut launchers = Launchers::new();
+    let most = 2 * plain().cpus;
+    launchers.set("max_cpus@a", &most.to_string());
+    let job = launchers.subscribe();
+    let request = |n_nodes| Request::on_one(ClusterId(0), n_nodes, Span::from_mins(1));
+    let said = launchers.try_request(job, 1, request(3)).expect_err("too many").to_string();
+    assert!(said.contains(&format!("would have {} CPUs", 3 * plain().cpus)), "{said}");
+    launchers.request(job, 1, request(2));
+}
+
+#[test]
 fn an_application_sees_requests_starts_and_is_done() {
     let mut launchers = Launchers::new();
     let job = launchers.subscribe();

@@ -8,9 +8,10 @@ use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::desired::{AgentHello, NodeReport};
 use rms_api::filter::NodeFilter;
 use rms_api::{Call, Query};
-use rms_model::{Devices, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Time, Work};
+use rms_model::{Devices, ExpandLimit, Inventory, JobId, Mebibytes, Packing, Request, Slice, Span, Time, Work};
 
 use super::World;
+use super::evolving::profile;
 use crate::Event;
 
 /// Creates two nodes of 8 cores with two threads each and 16 GiB, one of them with GPUs, and a large one.
@@ -373,6 +374,32 @@ fn nodes_that_a_job_does_not_share_count_with_all_their_cpus() {
     world.set("allocation", "nodes");
     let alone = world.refused(|job| job.cpus_per_task = 1);
     assert!(alone.contains("would have 16 CPUs"), "{alone}");
+}
+
+/// The later stages of a profile, and what a launcher requests, are part of a job as its first size is.
+#[test]
+fn the_most_cpus_hold_for_stages_and_requests_of_launchers() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = World::new();
+        world.set("allocation", allocation);
+        let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
+        ["n1", "n2", "n3"].into_iter().for_each(|name| world.joins(name, inventory.clone(), Vec::new()));
+        world.set("max_cpus@c", "8");
+        let with_stages = |submission: &mut Submission, text: &str| {
+            submission.evolving = Some(profile(text, ExpandLimit::NONE, false));
+            submission.cpus_per_task = 4;
+        };
+        let said = world.refused(|submission| with_stages(submission, "1x1m,3x1m"));
+        assert!(said.contains("would have 12 CPUs"), "{allocation}: {said}");
+        let job = world.submit_with(|submission| with_stages(submission, "1x1m,2x1m"));
+        let waits = world.submit_with(|submission| with_stages(submission, "2x1m,2x1m"));
+        for (job, text) in [(job, "1x1m,3x1m"), (waits, "3x1m")] {
+            let stages = text.parse().expect("a profile");
+            let said =
+                world.try_ask(Call::Evolve { job, stages, open: false }).expect_err("it is too large").to_string();
+            assert!(said.contains("would have 12 CPUs"), "{allocation}, {text}: {said}");
+        }
+    }
 }
 
 /// Nodes come back smaller while a job waits: the reason names what too few of them have.

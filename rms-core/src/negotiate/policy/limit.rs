@@ -1,4 +1,4 @@
-//! How many more nodes the applications of one user may get.
+//! How many more nodes the applications of one user may get beyond those that they started with.
 
 /// Returns what is left of a user's limit. `jobs` are pairs of the nodes that a job holds and the nodes it started
 /// with. What one job gave back below its start does not add to another's limit.

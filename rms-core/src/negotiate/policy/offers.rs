@@ -12,7 +12,7 @@ use crate::plan::slowdown::Fraction;
 pub struct UserWeight {
     /// The weight relative to other users; 0 counts as 1.
     pub share: u32,
-    /// How many more nodes all jobs of the user may get; `None`: any number.
+    /// How many more nodes all jobs of the user may get beyond those that they started with; `None`: any number.
     pub may_gain: Option<u32>,
     /// What the user may spend on them, in thousandths; `None`: any sum.
     pub may_spend: Option<u64>,
@@ -70,10 +70,14 @@ pub fn offers(
 impl UserWeight {
     /// Takes a step from what the user may gain and spend, if that is enough.
     fn takes(&mut self, recipient: &Recipient<'_>, step: u32) -> bool {
-        let Candidate { price, paid_for, .. } = recipient.candidate;
+        let Candidate { price, paid_for, held, started_with, .. } = recipient.candidate;
+        // Nodes up to the number that it started with are its own.
+        let before = held.saturating_add(recipient.gained);
+        let beyond = |nodes: u32| nodes.saturating_sub(*started_with);
+        let gain = beyond(before.saturating_add(step)) - beyond(before);
         let cost = |nodes| price.cost(nodes, *paid_for);
         let cost = cost(recipient.gained.saturating_add(step)).saturating_sub(cost(recipient.gained));
-        let may_gain = self.may_gain.map(|nodes| nodes.checked_sub(step));
+        let may_gain = self.may_gain.map(|nodes| nodes.checked_sub(gain));
         let may_spend = self.may_spend.map(|sum| sum.checked_sub(cost));
         if may_gain == Some(None) || may_spend == Some(None) {
             return false;

@@ -110,6 +110,21 @@ fn who_asks_for_what_is_not_possible_is_told_the_limit() {
     assert_eq!(scene.app(job).why, None);
 }
 
+#[test]
+fn what_a_job_gave_back_comes_again_whatever_the_growth_limit() {
+    let mut scene = Scene::new(6);
+    scene.set("growth_limit", "1");
+    let job = scene.submit(3, hour(), Some(malleable(1, 6, OnResize::Negotiates)));
+    let mut changes = |direction, n_nodes| {
+        let ticket = scene.ask(job, nodes(direction, n_nodes, n_nodes));
+        matches!(scene.outcome(ticket), Some(AskOutcome::Ready { .. }))
+    };
+    assert!(changes(Direction::Shrink, 2));
+    assert!(!changes(Direction::Grow, 4), "two more than it started with");
+    assert!(changes(Direction::Grow, 3));
+    assert!(!changes(Direction::Grow, 1));
+}
+
 /// A job that is told by a signal leaves by itself: the hostfile no longer has the nodes, and its processes run on
 /// there.
 #[test]

@@ -97,6 +97,14 @@ fn the_limit_of_a_user_holds_for_all_its_jobs_together() {
 }
 
 #[test]
+fn what_a_job_gave_back_comes_again_whatever_the_limit() {
+    let declared = declared(Sizes::Any);
+    let shrunk = Candidate { held: 1, ..candidate(1, 4, &declared) };
+    let users = BTreeMap::from([("ada", UserWeight { may_gain: Some(0), ..FREE })]);
+    check_for(8, &[shrunk], &users, OfferRule::EqualShare, &[(1, 3)]);
+}
+
+#[test]
 fn the_fewest_above_its_minimum_goes_first() {
     let (low, high) = (declared(Sizes::Any), Declared { least: 6, ..declared(Sizes::Any) });
     let jobs = [candidate(1, 6, &low), candidate(2, 8, &high)];
@@ -178,6 +186,11 @@ fn random_declared(dice: &mut Dice) -> Declared {
     Declared { least, most: least + dice.number(0, 20), sizes: random_sizes(dice), speedup: Speedup(points) }
 }
 
+/// Returns how many nodes a job would have beyond those that it started with.
+fn beyond_start(candidate: &Candidate<'_>, more: u32) -> u32 {
+    (candidate.held + more).saturating_sub(candidate.started_with)
+}
+
 #[test]
 fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
     for_seeds("no_distribution_breaks_a_limit", 3000, |dice| {
@@ -210,7 +223,7 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
         let left = idle - offered.iter().map(|change| change.nodes).sum::<u32>();
         let left_of = |name: &str| {
             let own = || candidates.iter().filter(|one| one.user == name);
-            let gained: u32 = own().map(|one| nodes_of(one.job)).sum();
+            let gained: u32 = own().map(|one| beyond_start(one, nodes_of(one.job)) - beyond_start(one, 0)).sum();
             let spent: u64 = own().map(|one| one.price.cost(nodes_of(one.job), one.paid_for)).sum();
             let UserWeight { may_gain, may_spend, .. } = users[name];
             let may_gain = may_gain.map(|limit| limit.checked_sub(gained).expect("the limit of the user is kept"));
@@ -233,7 +246,8 @@ fn no_distribution_breaks_a_limit_or_leaves_a_node_that_somebody_could_use() {
                     let next = u64::from(total + more);
                     let is_size = next >= candidate.declared.least.into() && candidate.declared.sizes.fits(next);
                     let is_paid = money.is_none_or(|money| cost(nodes + more) - cost(nodes) <= money);
-                    let is_allowed = limit.is_none_or(|limit| *more <= limit) && is_paid;
+                    let gain = beyond_start(candidate, nodes + more) - beyond_start(candidate, nodes);
+                    let is_allowed = limit.is_none_or(|limit| gain <= limit) && is_paid;
                     let is_new = nodes + more > candidate.declined && nodes + more <= candidate.room;
                     is_size && is_allowed && is_new && next <= candidate.declared.most.into()
                 };
