@@ -193,7 +193,7 @@ impl Sizes<'_> {
             return Err(Refusal::NoWall);
         }
         if wall > self.max_wall {
-            return Err(Refusal::WallTooLong { wall, max: settings.max_wall });
+            return Err(Refusal::WallTooLong { wall, max: self.max_wall });
         }
         Ok(wall)
     }

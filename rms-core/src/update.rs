@@ -153,9 +153,9 @@ impl Queue<'_> {
         if started.is_overdue(now) {
             return Err(Refusal::WallOver(job));
         }
-        let (wall, max) = (change.of(started.requested()), self.jobs.state().settings().max_wall);
+        let (wall, max) = (change.of(started.requested()), longest_wall(self.jobs.state(), who));
         let is_raised = wall > started.requested();
-        if is_raised && wall > max && who.role != Role::Admin {
+        if is_raised && wall > max {
             return Err(Refusal::WallTooLong { wall, max });
         }
         if is_raised && started.is_guest() && who.role != Role::Admin {
@@ -276,18 +276,18 @@ fn resize(state: &State, who: &Identity, job: JobId, spec: &mut JobSpec, changes
     };
     let tasks = admit::tasks(changes.n_tasks)?.unwrap_or(spec.tasks);
     // A user keeps what an admin has allowed beyond the longest wall time.
-    let max_wall = match who.role {
-        Role::Admin => Span::MAX_WALL,
-        Role::User | Role::Job | Role::Agent | Role::Server => {
-            longest.unwrap_or(Span::ZERO).max(state.settings().max_wall)
-        }
-    };
+    let max_wall = longest_wall(state, who).max(longest.unwrap_or(Span::ZERO));
     (spec.tasks, spec.options) = admit::sizes(state, &submission, tasks, max_wall)?;
     let Submission { cpus_per_task, clusters, constraint, resources, evolving, malleable, .. } = submission;
     spec.resources = resources;
     (spec.cpus_per_task, spec.clusters, spec.constraint) = (cpus_per_task, clusters, constraint);
     (spec.evolving, spec.malleable) = (evolving, malleable);
     Ok(())
+}
+
+/// Returns the longest wall time to which someone may change that of a job.
+fn longest_wall(state: &State, who: &Identity) -> Span {
+    if who.role == Role::Admin { Span::MAX_WALL } else { state.settings().max_wall }
 }
 
 /// Returns how the job changes its size once these changes are made to what it has.

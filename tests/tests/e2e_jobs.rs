@@ -148,6 +148,8 @@ fn long_wait_tells_of_the_jobs_it_was_asked_for_and_gives_their_code() {
     let job = deployment.submit(&["--wrap", "sleep 1; exit 3"]);
     deployment.rms(&["wait", &job.to_string(), "1", "--timeout", "0"]).fails(124);
     deployment.rms(&["wait", "1", "--timeout", "0"]).ok();
+    let unknown = deployment.rms(&["wait", &job.to_string(), "99", "--timeout", "0"]).fails(125);
+    assert!(unknown.stderr.contains("there is no job 99"), "{unknown:?}");
     let waited = deployment.rms(&["wait", &job.to_string()]).fails(3);
     assert_eq!(waited.text(), format!("job {job}: failed with exit code 3"));
     deployment.rms(&["wait", "1", "--json"]).ok();

@@ -30,6 +30,8 @@ fn a_job_that_waits_is_changed_as_a_whole_and_outlives_the_server() {
     let refused = deployment.rms(&["update", &id, "name=z", "nodes=3", "time=1m"]).fails(1);
     assert!(refused.stderr.contains("cluster a has 2"), "{refused:?}");
     deployment.rms(&["update", &id, "name=z", "constraint=gpu"]).fails(1);
+    let refused = deployment.rms(&["update", &id, "time=40000d"]).fails(1);
+    assert!(refused.stderr.contains("longer than the longest allowed, 36600d"), "an admin's longest: {refused:?}");
     deployment.rms(&["update", &id, "name=z", "wings=2"]).fails(2);
     check(&deployment);
     deployment.kill_server();
@@ -71,6 +73,8 @@ fn a_begin_time_is_put_off_and_taken_back() {
     let blocker = deployment.submit(&["-t", "10m", "--wrap", "sleep 600"]);
     let job = deployment.submit(&["-t", "1m", "--wrap", "true"]);
     let id = job.to_string();
+    let refused = deployment.rms(&["update", &blocker.to_string(), "time=40000d"]).fails(1);
+    assert!(refused.stderr.contains("longer than the longest allowed, 36600d"), "{refused:?}");
     deployment.rms(&["update", &id, "begin=now+1h"]).ok();
     assert_eq!(field(&shown(&deployment, job), "state"), "submitted");
     deployment.rms(&["cancel", &blocker.to_string()]).ok();

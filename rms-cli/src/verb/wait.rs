@@ -63,6 +63,12 @@ async fn wait(select: Select, timeout: Option<Span>, context: &Context) -> Resul
         Ok(records) => {
             // They have ended, however short the timeout is.
             settle(&mut outcomes, &mut open, records);
+            if timeout.is_some() {
+                // Of jobs that neither wait nor run, all is known at once.
+                let gone = gone(&client, &open).await?;
+                open.retain(|job| !gone.contains(job));
+                wait_for(&client, &mut outcomes, gone).await?;
+            }
             None
         }
         Err(CallError::Refused(refused)) => {
