@@ -5,6 +5,8 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use test_kit::{Deployment, NodeOptions, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -170,6 +172,35 @@ fn no_cluster_is_made_where_files_have_the_names_of_its_own() {
         assert!(said.contains(&format!("{name} is there, but no cluster of 'rms up'")), "{said}");
         assert_eq!(fs::read_to_string(&file).expect("it is there"), "mine");
     }
+}
+
+/// Its certificate is revoked, so that it needs a new one.
+#[test]
+fn a_node_that_was_removed_comes_back_with_rms_up() {
+    let dir = tempfile::Builder::new().prefix("limber-test-").tempdir().expect("a directory");
+    let _reaper = test_kit::Reaper::new(dir.path());
+    let up = dir.path().join("up");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&test_kit::binaries().rms);
+        command.args(arguments).env("RMS_DIR", &up).env("HOME", dir.path()).output().expect("it runs")
+    };
+    let rms = |arguments: &[&str]| {
+        let output = run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let bring_up = || rms(&["up", "--dir", &up.to_string_lossy(), "--nodes", "2"]);
+    bring_up();
+    let ledger = fs::read_to_string(up.join("up.json")).expect("a ledger");
+    let ledger: serde_json::Value = serde_json::from_str(&ledger).expect("JSON");
+    let node = &ledger["nodes"][1];
+    let (name, pid) = (node["name"].as_str().expect("a name"), node["process"]["pid"].as_i64().expect("it runs"));
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("it is there");
+    rms(&["admin", "drain", name, "--reason", "test"]);
+    wait_until("the agent to be missed", SOON, || run(&["admin", "remove", name]).status.success().then_some(()));
+    bring_up();
+    assert_eq!(rms(&["run", "-N", "2", "echo", "here"]), "here\nhere\n");
+    rms(&["down"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Brings an embedded cluster up: creates what is missing, starts what is not running.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -191,13 +192,15 @@ async fn start_nodes(
     client: &Client,
 ) -> Result<Vec<String>, Failure> {
     let mut starting = Vec::new();
+    let known: BTreeSet<String> = client.nodes().await?.nodes.into_iter().map(|line| line.name).collect();
     for idx in 0..ledger.nodes.len() {
         let node = &ledger.nodes[idx];
+        // The certificate of a node that was removed is revoked; its agent, if it runs, takes the new one.
+        if !known.contains(&node.name) || !place::is_there(&dir.agent(&node.name).join(CREDENTIALS))? {
+            join(dir, node, programs, client).await?;
+        }
         if ProcessRecord::is_any_running(node.process.as_ref()).await {
             continue;
-        }
-        if !place::is_there(&dir.agent(&node.name).join(CREDENTIALS))? {
-            join(dir, node, programs, client).await?;
         }
         let agent = start_agent(dir, ledger, node, programs, client)?;
         ledger.nodes[idx].process = Some(agent.record.clone());
