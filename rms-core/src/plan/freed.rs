@@ -4,7 +4,7 @@ use rms_model::{ClusterId, NodeId, Span, Time};
 
 use super::grid::{Grid, Place, Wanted};
 use super::grids::Grids;
-use super::pass::Taken;
+use super::taken::Taken;
 use super::timeline::{Alike, Hole, first_start};
 
 /// Nodes of a cluster, by their indices, on which something was freed from one time to another.

@@ -17,9 +17,10 @@ use self::candidate::{
 pub(crate) use self::refusals::lenders;
 use super::grid::Place;
 use super::grids;
-use super::pass::{Pass, Taken};
+use super::pass::Pass;
 use super::promised::{Longer, PromisedStages};
 use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
+use super::taken::Taken;
 use super::{Placed, Placement};
 use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};

@@ -39,6 +39,7 @@ mod slices;
 mod slots;
 pub mod slowdown;
 mod subset;
+mod taken;
 pub mod timeline;
 pub mod views;
 mod watched;

@@ -7,8 +7,9 @@ use super::freed::{FreedPlaces, OwnPlaces};
 use super::grid::{Place, Wanted};
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
-use super::pass::{Found, Pass, Taken};
+use super::pass::Pass;
 use super::subset::Subset;
+use super::taken::{Found, Taken};
 use super::window::Among;
 use super::{Blocked, Placed, Shortage};
 

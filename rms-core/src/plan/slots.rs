@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rms_model::{JobId, Time};
 
 use super::Placed;
-use super::pass::Taken;
+use super::taken::Taken;
 use crate::state::Demand;
 
 /// One application under the conservative policy, once it was considered.

@@ -10,8 +10,9 @@ use rms_model::{ClusterId, JobSpec, NodeId, Policy, Profile, Request, Span, Time
 
 use super::grids::WantedBy;
 use super::ledger::{self, Ledger};
-use super::pass::{Found, Pass, Taken};
+use super::pass::Pass;
 use super::subset::Subset;
+use super::taken::{Found, Taken};
 use super::{Blocked, Shortage};
 use crate::state::job::Promise;
 use crate::state::node::Node;
