@@ -99,6 +99,13 @@ pub fn parse(path: &str, text: &str) -> Result<Announced, ProfileError> {
         ProfileError::File { path: path.to_owned(), line, problem }
     };
     let written: Written = if path.ends_with(".json") {
+        // serde would take an array for the fields of an object, by their places.
+        if text.trim_start().starts_with('[') {
+            return Err(fail(
+                1,
+                "expected an object, like {\"stage\": [{\"nodes\": 2, \"time\": \"500s\"}]}".to_owned(),
+            ));
+        }
         serde_json::from_str(text).map_err(|error| fail(error.line(), error.to_string()))?
     } else {
         toml::from_str(text).map_err(|error| {
@@ -185,6 +192,7 @@ mod tests {
         check("p.toml", "[[stage]]\nnodes = 2\ntime = \"soon\"\n", "p.toml:3: ", "soon");
         check("p.toml", "[[stages]]\n", "p.toml:1: ", "stage");
         check("p.toml", "expand = \"0.5\"\n", "p.toml:1: ", "from 1 to 1000");
+        check("p.json", "[[2, 500]]", "p.json:1: ", "expected an object");
         check("p.json", "{\"stage\": [\n{\"nodes\": 2}]}", "p.json:2: ", "time");
         check("p.json", "{\"stage\": [\n{\"nodes\": 2, \"time\": \"5s\"]}", "p.json:2: ", "expected");
         check("p.toml", "[[stage]]\nnodes = 2\ntime = \"0s\"\n", "p.toml: ", "stage 1 lasts 0s");

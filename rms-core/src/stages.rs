@@ -149,7 +149,10 @@ impl Context {
         let entry = &self.state().jobs()[&job];
         let wrong = |state, hint| Refusal::WrongState { job, state, hint };
         let Some(evolving) = &entry.spec.evolving else {
-            return Err(wrong(entry.state().word(), "it has no profile: submit it with --profile"));
+            return Err(wrong(
+                entry.state().word(),
+                "it has no profile: submit it with --profile, or write 'rms update JOB profile=2x500s,4x1h' while it waits",
+            ));
         };
         let evolving = Evolving { stages, open, ..evolving.clone() };
         match &entry.phase {
