@@ -41,7 +41,7 @@ mod tests {
         check(Outcome::WallTime, 143);
         check(Outcome::OutOfMemory { node: "a1".into(), limit: rms_model::Mebibytes(64) }, 137);
         check(Outcome::Unsupervised { node: "a1".into(), reason: "killed".into() }, 125);
-        check(Outcome::NodeLost { node: "a1".into() }, 125);
+        check(Outcome::NodeLost { node: "a1".into(), reason: String::new() }, 125);
         check(Outcome::NotStarted { node: "a1".into(), reason: "no such program".into() }, 125);
     }
 }

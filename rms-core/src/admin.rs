@@ -121,16 +121,19 @@ impl Admin<'_> {
             self.jobs.context.record(step, Fact::NodeAdminChanged { node, admin: admin.clone() });
             match &admin {
                 NodeAdmin::Enabled | NodeAdmin::Drain { .. } => {}
-                NodeAdmin::Down { .. } if self.jobs.state().nodes()[&node].is_connected() => {
+                NodeAdmin::Down { reason, by, .. } if self.jobs.state().nodes()[&node].is_connected() => {
+                    let reason = set_down(by, reason);
                     let holders: Vec<JobId> = self.jobs.state().nodes()[&node].holders.iter().copied().collect();
                     for job in holders {
                         // The agent ends what runs there; a job that survives the loss of a node survives this, too.
                         if !self.jobs.negotiations().shrink_by_loss(now, step, job, node) {
-                            self.jobs.end_lost(now, step, job, node);
+                            self.jobs.end_lost(now, step, job, node, &reason);
                         }
                     }
                 }
-                NodeAdmin::Down { .. } => self.jobs.give_up_shares(now, step, node),
+                NodeAdmin::Down { reason, by, .. } => {
+                    self.jobs.give_up_shares(now, step, node, &set_down(by, reason));
+                }
             }
         }
         self.jobs.context.passes.wanted = true;
@@ -227,6 +230,11 @@ fn check_reason(reason: &str) -> Result<(), Refusal> {
 
 /// In bytes, as of a comment on a job.
 const MAX_REASON: usize = 1024;
+
+/// Says why the jobs of a node end that an admin has set down.
+fn set_down(by: &str, reason: &str) -> String {
+    format!("set down by {by}: {reason}")
+}
 
 #[cfg(test)]
 mod tests;

@@ -211,7 +211,7 @@ impl Agents<'_> {
     /// Handles a node whose agent has been away for too long.
     pub(crate) fn node_lost(&mut self, now: Time, step: &mut Step, node: NodeId) {
         self.jobs.context.record(step, Fact::NodeLinkChanged { node, link: NodeLink::Lost { since: now } });
-        self.jobs.give_up_shares(now, step, node);
+        self.jobs.give_up_shares(now, step, node, "its agent did not come back");
         self.jobs.context.passes.wanted = true;
     }
 }

@@ -217,6 +217,9 @@ pub enum Outcome {
     /// One of its nodes was lost, or its processes there were lost.
     NodeLost {
         node: String,
+        /// Why, if that was recorded.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
     },
     /// Its launcher was lost.
     LauncherLost,
@@ -304,7 +307,8 @@ impl fmt::Display for Outcome {
             Outcome::Signaled { signal } => write!(f, "killed by signal {signal}"),
             Outcome::Cancelled { by } => write!(f, "cancelled by {by}"),
             Outcome::WallTime => f.write_str("wall time over"),
-            Outcome::NodeLost { node } => write!(f, "node {node} lost"),
+            Outcome::NodeLost { node, reason } if reason.is_empty() => write!(f, "node {node} lost"),
+            Outcome::NodeLost { node, reason } => write!(f, "node {node} lost: {}", plain(reason)),
             Outcome::LauncherLost => f.write_str("launcher lost"),
             Outcome::NotStarted { node, reason } => write!(f, "could not start on {node}: {}", plain(reason)),
             Outcome::Violation { reason } => write!(f, "ended for a violation: {}", plain(reason)),
@@ -466,7 +470,7 @@ mod tests {
             Outcome::Failed { .. } => Outcome::Signaled { signal: 9 },
             Outcome::Signaled { .. } => Outcome::Cancelled { by: "ada".to_owned() },
             Outcome::Cancelled { .. } => Outcome::WallTime,
-            Outcome::WallTime => Outcome::NodeLost { node: "n1".to_owned() },
+            Outcome::WallTime => Outcome::NodeLost { node: "n1".to_owned(), reason: String::new() },
             Outcome::NodeLost { .. } => Outcome::LauncherLost,
             Outcome::LauncherLost => Outcome::NotStarted { node: "n1".to_owned(), reason: String::new() },
             Outcome::NotStarted { .. } => Outcome::Violation { reason: String::new() },

@@ -389,7 +389,7 @@ mod tests {
             run: Run(1),
             started: at(1),
             ended: at(9),
-            outcome: Outcome::NodeLost { node: "n1".to_owned() },
+            outcome: Outcome::NodeLost { node: "n1".to_owned(), reason: String::new() },
             nodes: vec!["n1".to_owned()],
             usage: Usage { cpu: Span::from_secs(8), peak_memory_kib: 1024 },
             core_time: 8000,

@@ -8,26 +8,27 @@ use crate::state::job::Share;
 use crate::step::Step;
 
 impl Jobs<'_> {
-    /// Ends the jobs of an unreachable node; their shares there count as ended. If the agent returns with them, they
-    /// are fenced.
-    pub(crate) fn give_up_shares(&mut self, now: Time, step: &mut Step, node: NodeId) {
+    /// Ends the jobs of a node that is unreachable, which `reason` explains; their shares there count as ended. If the
+    /// agent returns with them, they are fenced.
+    pub(crate) fn give_up_shares(&mut self, now: Time, step: &mut Step, node: NodeId, reason: &str) {
         let holders: Vec<JobId> = self.state().nodes()[&node].holders.iter().copied().collect();
         for job in holders {
             let run = self.state().jobs()[&job].run;
             let is_alive = self.share(job, run, node).is_some_and(|share| share != Share::Ended);
             let is_bare = self.state().jobs()[&job].started().is_some_and(|started| started.shares.is_empty());
             if is_alive {
-                let exit = NodeExit::Vanished { reason: "the node is lost".to_owned() };
+                let exit = NodeExit::Vanished { reason: reason.to_owned() };
                 self.share_ended(now, step, job, node, ShareEnd::seen(exit));
             } else if is_bare {
-                self.end_lost(now, step, job, node);
+                self.end_lost(now, step, job, node, reason);
             }
         }
     }
 
-    /// Ends or requeues a job because `node` is no longer available.
-    pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId) {
-        let outcome = Outcome::NodeLost { node: self.state().nodes()[&node].name.clone() };
+    /// Ends or requeues a job because `node` is no longer available, which `reason` explains.
+    pub(crate) fn end_lost(&mut self, now: Time, step: &mut Step, job: JobId, node: NodeId, reason: &str) {
+        let node_name = self.state().nodes()[&node].name.clone();
+        let outcome = Outcome::NodeLost { node: node_name, reason: reason.to_owned() };
         self.end_lost_as(now, step, job, node, outcome);
     }
 

@@ -129,7 +129,7 @@ impl Jobs<'_> {
             return;
         }
         match &exit {
-            NodeExit::Vanished { reason: _ } => self.end_lost(now, step, job, node),
+            NodeExit::Vanished { reason } => self.end_lost(now, step, job, node, reason),
             NodeExit::Unsupervised { reason } if self.state().jobs()[&job].run < LAST_FAULTY_RUN => {
                 let name = self.state().nodes()[&node].name.clone();
                 self.end_lost_as(now, step, job, node, Outcome::Unsupervised { node: name, reason: reason.clone() });
@@ -196,7 +196,7 @@ impl Jobs<'_> {
             NodeExit::WallTime => (runs_script || !is_script_running).then_some(Outcome::WallTime),
             // Ended by hand on the node, or by an order that the server no longer knows after a restart.
             NodeExit::Ordered | NodeExit::Overstayed => Some(Outcome::Cancelled { by: format!("agent/{}", name()) }),
-            NodeExit::Vanished { reason: _ } => Some(Outcome::NodeLost { node: name() }),
+            NodeExit::Vanished { reason } => Some(Outcome::NodeLost { node: name(), reason: reason.clone() }),
             NodeExit::NotStarted { reason, is_node_fault: _ } => {
                 Some(Outcome::NotStarted { node: name(), reason: reason.clone() })
             }

@@ -34,7 +34,7 @@ fn the_history_of_a_job_has_the_runs_after_which_it_returned_to_the_queue() {
         run: Run(1),
         started: first_start,
         ended: lost,
-        outcome: Outcome::NodeLost { node: "n1".to_owned() },
+        outcome: Outcome::NodeLost { node: "n1".to_owned(), reason: "its agent did not come back".to_owned() },
         nodes: vec!["n1".to_owned()],
         usage: Default::default(),
         core_time: cores * lost.since(first_start).as_millis() as u64,

@@ -228,7 +228,7 @@ fn a_job_that_returned_to_the_queue_says_why_its_last_run_ended() {
         world.event(Event::Tick);
     }
     assert_eq!(world.line(job).state, JobState::Waiting);
-    let lost = Some(Outcome::NodeLost { node: "n1".to_owned() });
+    let lost = Some(Outcome::NodeLost { node: "n1".to_owned(), reason: "its agent did not come back".to_owned() });
     assert_eq!(ended_before(&mut world), lost);
     world.restart(1);
     world.node("n2", &[]);

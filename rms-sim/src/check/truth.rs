@@ -172,7 +172,7 @@ impl Truth {
             // Whether the time was over is checked with its stages.
             Outcome::WallTime | Outcome::StageLate { .. } if self.evolving.contains(&record.job) => true,
             Outcome::WallTime => any(&|exit| *exit == NodeExit::WallTime),
-            Outcome::NodeLost { node } => {
+            Outcome::NodeLost { node, .. } => {
                 let was_given_up = self.given_up.contains(node);
                 let vanished = matches!(exits.get(node), Some(NodeExit::Vanished { .. }));
                 was_given_up || vanished
@@ -228,7 +228,7 @@ mod tests {
         assert!(check(exits(3), Outcome::Failed { code: 3 }));
         assert!(!check(exits(3), Outcome::Failed { code: 4 }));
         assert!(!check(exits(0), Outcome::WallTime));
-        assert!(!check(exits(0), Outcome::NodeLost { node: "a1".to_owned() }));
+        assert!(!check(exits(0), Outcome::NodeLost { node: "a1".to_owned(), reason: String::new() }));
         assert!(!check(NodeExit::Ordered, Outcome::Cancelled { by: "nobody".to_owned() }));
     }
 }

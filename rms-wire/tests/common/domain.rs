@@ -390,7 +390,7 @@ pub fn outcomes() -> Vec<Outcome> {
         Outcome::Signaled { signal: 11 },
         Outcome::Cancelled { by: "root".to_owned() },
         Outcome::WallTime,
-        Outcome::NodeLost { node: node() },
+        Outcome::NodeLost { node: node(), reason: String::new() },
         Outcome::LauncherLost,
         Outcome::NotStarted { node: node(), reason: "no such file".to_owned() },
     ]

@@ -307,7 +307,7 @@ pub fn answers() -> Vec<Answer> {
     let nodes = vec![NodeLine { free: Some(slice()), ..domain::node_line(NodeState::Busy) }];
     let first = jobs[0].clone();
     let licences = BTreeMap::from([(ClusterId(0), devices("matlab:2"))]);
-    let ended_before = Some(Outcome::NodeLost { node: "n1".to_owned() });
+    let ended_before = Some(Outcome::NodeLost { node: "n1".to_owned(), reason: String::new() });
     let later = vec![JobDetail { licences, ended_before, ..jobs[0].clone() }];
     let again = vec![JobDetail { former_runs: vec![former_run()], ..jobs[0].clone() }];
     let mut unlent = first.line.clone();
@@ -400,6 +400,8 @@ pub fn answers() -> Vec<Answer> {
         replaces: Vec::new(),
         renews: Some("5e".to_owned()),
     }]));
+    let outcome = Outcome::NodeLost { node: "n1".to_owned(), reason: "the node was restarted".to_owned() };
+    answers.push(Answer::History(vec![JobRecord { outcome, ..domain::record(0) }]));
     answers
 }
 
@@ -408,7 +410,7 @@ fn former_run() -> FormerRun {
         run: Run(1),
         started: Time::from_secs(1),
         ended: Time::from_secs(2),
-        outcome: Outcome::NodeLost { node: "n1".to_owned() },
+        outcome: Outcome::NodeLost { node: "n1".to_owned(), reason: String::new() },
         nodes: vec!["n1".to_owned()],
         usage: domain::usage(),
         core_time: 24_400,

@@ -33,7 +33,10 @@ fn a_node_that_returns_with_a_job_still_starting_ends_it_before_it_starts_anothe
     world.after(secs(1));
     world.partition(&["a1"]);
     world.after(mins(2));
-    world.expect(ended(slow, Outcome::NodeLost { node: "a1".to_owned() }));
+    world.expect(ended(
+        slow,
+        Outcome::NodeLost { node: "a1".to_owned(), reason: "its agent did not come back".to_owned() },
+    ));
     world.heal();
     // That no two jobs have processes at once is what the checkers look at.
     world.after(secs(30));

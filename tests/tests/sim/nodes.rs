@@ -13,8 +13,10 @@ fn cluster_of(n_nodes: u32) -> World {
     world
 }
 
-fn lost(node: &str) -> Outcome {
-    Outcome::NodeLost { node: node.to_owned() }
+const GONE: &str = "its agent did not come back";
+
+fn lost(node: &str, reason: &str) -> Outcome {
+    Outcome::NodeLost { node: node.to_owned(), reason: reason.to_owned() }
 }
 
 #[test]
@@ -44,7 +46,7 @@ fn a_node_that_is_put_down_ends_its_jobs_everywhere() {
     world.after(mins(1));
     world.down("a2");
     world.after(secs(15));
-    world.expect(ended(job, lost("a2")));
+    world.expect(ended(job, lost("a2", "set down by root: broken")));
     assert_eq!((world.alive_on("a1"), world.alive_on("a2")), (0, 0));
     assert_eq!(world.node("a2").state, NodeState::Down);
     assert_eq!(world.node("a1").state, NodeState::Idle);
@@ -92,7 +94,7 @@ fn a_job_on_a_node_that_stays_away_fails_and_its_other_nodes_are_ended() {
     world.expect(started(job));
     assert_eq!(world.node("a2").state, NodeState::Away);
     world.after(mins(1));
-    world.expect(ended(job, lost("a2")));
+    world.expect(ended(job, lost("a2", GONE)));
     assert_eq!(world.node("a2").state, NodeState::Lost);
     assert_eq!(world.alive_on("a1"), 0);
     assert_eq!(world.node("a1").state, NodeState::Idle);
@@ -126,7 +128,7 @@ fn a_lost_jobs_own_word_counts_before_the_setting() {
         world.after(mins(1));
         world.kill_node("a1");
         world.after(mins(2));
-        world.expect(if runs_again { started(job) } else { ended(job, lost("a1")) });
+        world.expect(if runs_again { started(job) } else { ended(job, lost("a1", GONE)) });
     };
     let job = || rigid(1, hours(1));
     check("fail", job(), false);
@@ -200,7 +202,7 @@ fn a_node_that_returns_with_an_unwanted_job_is_not_used_until_it_is_gone() {
     world.after(mins(1));
     world.partition(&["a1"]);
     world.after(mins(2));
-    world.expect(ended(old, lost("a1")));
+    world.expect(ended(old, lost("a1", GONE)));
     let new = world.submit(rigid(1, hours(1)));
     world.heal();
     world.after(secs(5));
@@ -224,7 +226,7 @@ fn a_job_on_a_node_that_reboots_is_lost_as_soon_as_the_node_is_back() {
     world.after(secs(20));
     world.boot_node("a1");
     world.after(secs(2));
-    world.expect(ended(job, lost("a1")));
+    world.expect(ended(job, lost("a1", "the node was restarted")));
     world.expect_all_ended();
 }
 
@@ -237,7 +239,7 @@ fn a_job_on_a_node_that_comes_back_with_an_empty_disk_is_lost() {
     world.after(secs(20));
     world.boot_node("a1");
     world.after(secs(2));
-    world.expect(ended(job, lost("a1")));
+    world.expect(ended(job, lost("a1", "the agent knows nothing of it any more")));
     world.expect_all_ended();
 }
 
@@ -282,7 +284,7 @@ fn a_node_that_does_not_come_back_after_a_restart_of_the_server_is_lost_in_time(
     world.expect(started(job));
     assert_eq!(world.node("a1").state, NodeState::Away);
     world.after(secs(20));
-    world.expect(ended(job, lost("a1")));
+    world.expect(ended(job, lost("a1", GONE)));
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn a_node_is_removed_only_when_it_is_gone_and_holds_nothing() {
     world.after(secs(20));
     assert_eq!(remove(&mut world), in_use);
     world.after(mins(2));
-    world.expect(ended(job, lost("a2")));
+    world.expect(ended(job, lost("a2", GONE)));
     assert!(remove(&mut world).is_ok());
     assert_eq!(world.state().nodes().len(), 1);
 }

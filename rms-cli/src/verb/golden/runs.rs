@@ -47,7 +47,7 @@ fn a_job_that_waits_again_has_run_before() {
 #[test]
 fn what_ended_the_last_run_is_told_of_a_job_that_waits_or_runs_again() {
     let again = |line: JobLine| {
-        let ended_before = Some(Outcome::NodeLost { node: "a7".to_owned() });
+        let ended_before = Some(Outcome::NodeLost { node: "a7".to_owned(), reason: String::new() });
         let detail = JobDetail { ended_before, ..detail(JobLine { run: Run(3), ..line }) };
         Found { now: NOW, live: vec![detail], ended: Vec::new() }
     };
@@ -71,7 +71,7 @@ fn the_runs_before_the_last_are_listed_and_what_they_used_counts() {
         run: Run(1),
         started: NOW - Span::from_mins(130),
         ended: NOW - Span::from_mins(120),
-        outcome: Outcome::NodeLost { node: "a7".to_owned() },
+        outcome: Outcome::NodeLost { node: "a7".to_owned(), reason: String::new() },
         nodes: vec!["a7".to_owned()],
         usage: Usage { cpu: Span::from_secs(10), peak_memory_kib: 99_999 },
         core_time: 600_000,

@@ -146,7 +146,10 @@ fn an_application_whose_node_is_lost_is_ended_though_nothing_of_it_runs_there() 
     launchers.accept(job, 1);
     launchers.event(Event::AgentGone { name: "b2".to_owned() });
     launchers.after(60);
-    assert_eq!(launchers.ended(job), Some(Outcome::NodeLost { node: "b2".to_owned() }));
+    assert_eq!(
+        launchers.ended(job),
+        Some(Outcome::NodeLost { node: "b2".to_owned(), reason: "its agent did not come back".to_owned() })
+    );
 }
 
 /// 001: a start is sent to the launcher; an unreachable launcher keeps its place within its grace period.
