@@ -64,6 +64,9 @@ pub struct Settings {
     pub view_share: u32,
     /// Values for single clusters.
     pub view_share_at: Own<u32>,
+    /// How long after a start launchers that wait before it in the queue are shown it at the latest; 0: with the next
+    /// pass, whenever that is (001, Fig. 5).
+    pub view_refresh: Span,
     /// The minimum time between two scheduling passes (001, §5.3.2). Promised starts do not wait for it.
     pub resched_timer: Span,
     /// The number of waiting applications that a pass considers, in order (001, §5.4).
@@ -199,6 +202,7 @@ impl Default for Settings {
             fair_start_at: Own::default(),
             view_share: 100,
             view_share_at: Own::default(),
+            view_refresh: Span::from_secs(1),
             resched_timer: Span::ZERO,
             queue_depth: Depth::First(1000),
             pass_time: Span::from_millis(100),

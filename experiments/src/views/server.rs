@@ -137,6 +137,7 @@ fn facts(experiment: &Experiment<'_>, fair_start: Span) -> Vec<Fact> {
     let settings = [
         ("queue_depth", "0".to_owned()),
         ("view_share", view_share.to_string()),
+        ("view_refresh", Span::ZERO.to_string()),
         ("fair_start", fair_start.to_string()),
         ("resched_timer", experiment.resched_timer.to_string()),
     ];

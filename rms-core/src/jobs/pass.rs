@@ -30,6 +30,8 @@ impl Jobs<'_> {
         let is_promised = self.state().settings().policy == Policy::Conservative;
         let mut starts = Vec::new();
         let mut next_start = None;
+        // The views of these were taken before those behind them started.
+        let (mut is_watched, mut has_unseen_start) = (false, false);
         for placement in plan.placements {
             let job = placement.job;
             let promise = match placement.outcome {
@@ -39,6 +41,7 @@ impl Jobs<'_> {
                     Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes: Vec::new() })
                 }
                 Placed::Now { request, nodes, slices, row, fit } => {
+                    has_unseen_start |= is_watched;
                     self.start(now, step, job, request, nodes, &slices);
                     fit.iter().for_each(|fit| self.context.begin_course(now, step, job, fit, &row));
                     continue;
@@ -58,11 +61,14 @@ impl Jobs<'_> {
                 }
                 Placed::Never { .. } => None,
             };
+            is_watched |= self.state().jobs()[&job].launcher.is_some();
             if is_promised && self.state().jobs()[&job].promised != promise {
                 starts.push((job, promise));
             }
         }
-        self.context.passes.next_start = next_start;
+        let refresh = self.state().settings().view_refresh;
+        let next_view = (has_unseen_start && !refresh.is_zero()).then(|| now + refresh);
+        self.context.passes.next_start = [next_start, next_view].into_iter().flatten().min();
         // Others have come within the depth of the queue in the place of those that have started.
         let has_started = self.state().n_queued() < n_queued;
         self.context.passes.wanted |=

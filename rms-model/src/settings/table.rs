@@ -92,6 +92,7 @@ pub(super) const TABLE: &[Row] = &[
     setting!(max_cpus, LIMIT, Cluster max_cpus_at),
     setting!(licences, LICENCES, Cluster licences_at),
     setting!(view_share, VIEW_SHARE, Cluster view_share_at),
+    setting!(view_refresh, SPAN),
     setting!(max_slowdown in sharing, MAX_SLOWDOWN, Cluster max_slowdown_at),
     setting!(sharing_factor in sharing, FACTOR, Cluster sharing_factor_at),
     setting!(max_mates in sharing, MATES, Cluster max_mates_at),

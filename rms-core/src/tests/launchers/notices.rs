@@ -270,3 +270,32 @@ fn bytes_and_adaptation_delays_are_counted() {
     assert_eq!((status.adaptations.count, status.adaptations.longest), (1, Span::from_secs(2)));
     assert_eq!(status.adaptations.buckets, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
 }
+
+/// Its view was taken before the other one started in the same pass.
+#[test]
+fn who_waits_is_shown_what_has_started_behind_it() {
+    for (refresh, fair_start) in [("1s", "0s"), ("0s", "0s"), ("1s", "5s")] {
+        let mut launchers = Launchers::new();
+        launchers.set("view_refresh", refresh);
+        launchers.set("fair_start", fair_start);
+        let on = |a, b, secs| Request { nodes: [(A, a), (B, b)].into(), wall: Span::from_secs(secs) };
+        let first = launchers.waiting(on(0, 2, 600));
+        launchers.accept(first, 1);
+        let waits = launchers.waiting(on(2, 2, 600));
+        launchers.after(2);
+        launchers.changes(waits);
+        let behind = launchers.waiting(on(4, 0, 300));
+        launchers.accept(behind, 1);
+        launchers.after(2);
+        let told = launchers.changes(waits);
+        if refresh == "0s" {
+            assert_eq!(told, [], "as in 001: with the next pass");
+            continue;
+        }
+        let [change] = &told[..] else { panic!("told once: {told:?}") };
+        let busy = change.clusters[0].occupied.as_ref().expect("it sees the cluster");
+        assert_eq!((change.clusters.len(), launchers.secs(busy)), (1, vec![(298, 4)]));
+        launchers.after(60);
+        assert_eq!(launchers.changes(waits), [], "nothing else has changed");
+    }
+}
