@@ -252,7 +252,13 @@ impl NodeLoop {
             let report = match meaning {
                 SpoolState::Nothing => continue,
                 SpoolState::Forgotten => {
-                    self.lingering.insert(execution, now + LINGER);
+                    let end = remains.result.as_ref().and_then(|report| match report.status {
+                        JobStatus::Ended { at, .. } => Some(at.min(now)),
+                        JobStatus::Running { .. } | JobStatus::Starting => None,
+                    });
+                    // Whoever follows its streams finds the agent again within the shorter time.
+                    let until = (end.unwrap_or(now) + LINGER).max(now + LEAST_LINGER);
+                    self.lingering.insert(execution, until);
                     continue;
                 }
                 SpoolState::Ended(report) => report,

@@ -342,6 +342,22 @@ fn an_agent_takes_over_what_runs_and_tells_what_has_ended() {
 }
 
 #[test]
+fn streams_of_ended_jobs_are_kept_from_their_end_and_not_from_the_start_of_the_agent() {
+    for (ended_ago, kept_for) in [(500, 100), (5000, 30), (-500, 600)] {
+        let mut scene = Scene::before();
+        let at = scene.now - Span::from_secs(ended_ago);
+        let end = JobStatus::Ended { at, exit: NodeExit::Exited { code: 0 }, usage: Usage::default() };
+        let forgotten = SpoolEntry { is_forgotten: true, ..with_result(begun(&followed(job(4)), "e4"), &job(4), end) };
+        let (job, run) = (JobId(4), Run(1));
+        scene.take(Inbound::Found([((job, run), forgotten)].into()));
+        scene.after(Span::from_secs(kept_for - 1));
+        assert!(!scene.has(&Outbound::RemoveEntry { job, run }), "{ended_ago}");
+        scene.after(Span::from_secs(1));
+        assert!(scene.has(&Outbound::RemoveEntry { job, run }), "{ended_ago}");
+    }
+}
+
+#[test]
 fn an_order_of_an_agent_in_its_last_moment_is_not_given_twice() {
     let mut scene = Scene::new();
     let mut wanted = job(1);
