@@ -146,7 +146,10 @@ impl Launchers<'_> {
         admit::check_node_names(self.jobs.state(), &filter.constraint)?;
         if views::shown(self.jobs.state(), filter).is_empty() {
             let wanted = filter.least_nodes.max(1);
-            let (constraint, possible) = (requests::describe(&filter.constraint), self.nodes_meeting(filter));
+            let (mut constraint, possible) = (requests::describe(&filter.constraint), self.nodes_meeting(filter));
+            if !filter.total_memory.is_none() {
+                constraint.push_str(&format!(" in a cluster with {} of memory in all", filter.total_memory));
+            }
             return Err(Refusal::TooManyNodes { wanted, constraint, possible });
         }
         Ok(())

@@ -116,6 +116,10 @@ impl Launchers<'_> {
         let count = |(cluster, name): (&ClusterId, &String)| {
             let n_meeting = views::n_meeting(self.jobs.state(), filter, *cluster);
             match views::choosable(self.jobs.state(), *cluster, n_meeting) {
+                all if all == n_meeting && !filter.total_memory.is_none() => {
+                    let memory = views::total_memory(self.jobs.state(), filter, *cluster);
+                    format!("cluster {name} has {all} with {memory} in all")
+                }
                 all if all == n_meeting => format!("cluster {name} has {all}"),
                 share => {
                     format!("cluster {name} lets one application choose from {share} of its {n_meeting} (view_share)")
@@ -147,9 +151,6 @@ impl Launchers<'_> {
         for (kind, n_alike) in &kinds {
             kind.devices.iter().for_each(|(name, count)| devices.add(name, count.saturating_mul(*n_alike)));
         }
-        let memory = kinds
-            .iter()
-            .fold(0_u64, |sum, (kind, n_alike)| sum.saturating_add(kind.memory.0.saturating_mul(u64::from(*n_alike))));
         let features = |kind: &&Inventory| kind.features.clone();
         let common = |all: BTreeSet<String>, kind: &Inventory| all.intersection(&kind.features).cloned().collect();
         ClusterInfo {
@@ -161,7 +162,7 @@ impl Launchers<'_> {
             cores: least(&|kind| kind.cores),
             speed_milli: least(&|kind| kind.speed_milli),
             scratch: kinds.keys().map(|kind| kind.scratch).min().unwrap_or_default(),
-            total_memory: Mebibytes(memory),
+            total_memory: views::total_memory(self.jobs.state(), filter, cluster),
             devices,
             shared: self.jobs.state().is_shared(cluster),
             memory: kinds.keys().map(|kind| kind.memory).min().unwrap_or(Mebibytes(0)),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rms_api::subscription::{ClusterChange, Filter, ViewChange};
-use rms_model::{ClusterId, Inventory, JobId, Profile, Slice, Span, Time};
+use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Profile, Slice, Span, Time};
 
 use super::digest::Digest;
 use super::ledger::Ledger;
@@ -524,13 +524,17 @@ impl Stream {
 pub(crate) fn shown(state: &State, filter: &Filter) -> Vec<ClusterId> {
     let is_named = |name: &String| filter.clusters.is_empty() || filter.clusters.contains(name);
     let has_enough = |cluster: ClusterId| {
-        let meeting = || kinds_meeting(state, filter, cluster);
-        let total = meeting()
-            .fold(0_u64, |sum, (kind, n_alike)| sum.saturating_add(kind.memory.0.saturating_mul(n_alike.into())));
-        n_choosable(state, filter, cluster) >= filter.least_nodes.max(1) && total >= filter.total_memory.0
+        let has_nodes = n_choosable(state, filter, cluster) >= filter.least_nodes.max(1);
+        has_nodes && total_memory(state, filter, cluster) >= filter.total_memory
     };
     let clusters = state.clusters().iter();
     clusters.filter(|(cluster, name)| is_named(name) && has_enough(**cluster)).map(|(cluster, _)| *cluster).collect()
+}
+
+/// Returns the memory of all nodes of a cluster that meet the filter.
+pub(crate) fn total_memory(state: &State, filter: &Filter, cluster: ClusterId) -> Mebibytes {
+    let of_alike = |(kind, n_alike): (&Inventory, u32)| kind.memory.0.saturating_mul(n_alike.into());
+    Mebibytes(kinds_meeting(state, filter, cluster).map(of_alike).fold(0, u64::saturating_add))
 }
 
 /// Returns how many of `n_nodes` nodes of a cluster an application with an external launcher may choose from (001, §8).

@@ -284,6 +284,20 @@ fn an_application_ends_with_a_code_that_a_process_can_have() {
     assert_eq!(launchers.ended(holder), Some(Outcome::Failed { code: 255 }));
 }
 
+#[test]
+fn who_wants_more_memory_in_all_than_a_cluster_has_is_told_how_much_there_is() {
+    let mut launchers = Launchers::new();
+    for (name, memory) in [("c1", 1000), ("c2", 500)] {
+        launchers.joins("c", name, Inventory { memory: Mebibytes(memory), ..plain() });
+    }
+    let filter = |in_all| Filter { clusters: ["c".to_owned()].into(), total_memory: in_all, ..Filter::default() };
+    launchers.subscribe_with(filter(Mebibytes(1500))).expect("it has that");
+    let refused = launchers.subscribe_with(filter(Mebibytes(1501))).expect_err("it has less").to_string();
+    let expected =
+        "1 node in a cluster with 1501 MiB of memory in all is needed, but cluster c has 2 with 1500 MiB in all";
+    assert_eq!(refused, expected);
+}
+
 /// A filter shows a cluster or does not, whatever of it is requested.
 #[test]
 fn a_cluster_without_a_node_for_the_slice_is_shown_nevertheless() {
