@@ -219,7 +219,10 @@ fn is_over(state: JobState) -> bool {
 }
 
 fn not_one_file(detail: &JobDetail) -> Failure {
-    let pattern = detail.spec.execution.stdio.output.clone().unwrap_or_default();
+    let Some(pattern) = &detail.spec.execution.stdio.output else {
+        return Failure::new("no_output_file", format!("job {} names no output file", detail.line.job))
+            .hint("the launcher that started its tasks says what becomes of their output");
+    };
     let what = match &detail.spec.execution.work {
         Work::Script { .. } => "its output file has a name that only its node knows",
         Work::Tasks { .. } => "each of its tasks writes a file of its own",
