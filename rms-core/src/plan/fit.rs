@@ -37,6 +37,13 @@ impl Fit {
         self.expanded.blocks(self.start).map(|block| block.from)
     }
 
+    /// Returns for how long the application has the node at this place of those that it starts with, if it frees the
+    /// last ones first.
+    pub(super) fn kept_for(&self, place: usize) -> Span {
+        let stages = self.expanded.stages().iter().take_while(|stage| stage.nodes as usize > place);
+        stages.fold(Span::ZERO, |sum, stage| sum + stage.span)
+    }
+
     /// Adds it to the occupation that the next application sees.
     pub fn occupy(&self, occupied: &mut Profile) {
         for block in self.expanded.blocks(self.start) {

@@ -38,6 +38,7 @@ mod shared;
 mod slices;
 mod slots;
 pub mod slowdown;
+mod spares;
 mod subset;
 mod taken;
 pub mod timeline;

@@ -6,12 +6,14 @@ use rms_model::job::Constraint;
 use rms_model::profile::Block;
 use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Profile, Request, Slice, Time, View};
 
+use super::fit::Fit;
 use super::grid::Place;
 use super::grids::{self, Grids, WantedBy};
 use super::launcher::{self, Choice, SizedHole};
 use super::ledger::{self, Ledger};
 use super::licences::Licences;
 use super::parts::cluster_of;
+use super::spares::Spares;
 use super::subset::Subset;
 use super::taken::{Found, Taken};
 use super::watched::{Class, Watches};
@@ -295,7 +297,7 @@ impl<'a> Pass<'a> {
         self.open_window(found.subset.as_ref());
         let Found { request, option_idx, subset, start, blocked, mut fit, wanted, row, licences } = found;
         let take = match start == self.now {
-            true => self.take_all(&request, subset.as_ref(), &wanted, &row),
+            true => self.take_all(&request, subset.as_ref(), (&wanted, &row), fit.as_deref()),
             false => Take::NotFree,
         };
         let later = latest.filter(|latest| *latest > self.now && start == self.now);
@@ -337,7 +339,8 @@ impl<'a> Pass<'a> {
             return None;
         }
         self.open_window(found.subset.as_ref());
-        match self.take_all(&found.request, found.subset.as_ref(), &found.wanted, &found.row) {
+        let wanted = (&found.wanted, &found.row[..]);
+        match self.take_all(&found.request, found.subset.as_ref(), wanted, found.fit.as_deref()) {
             Take::Nodes(nodes, places) => {
                 let Found { request, subset, start: at, fit, row, licences, .. } = found;
                 let stages = fit.as_ref().map(|fit| fit.expanded.clone());
@@ -354,17 +357,23 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes the nodes of all clusters of a request, in the order of clusters.
-    fn take_all(&mut self, request: &Request, subset: Option<&Subset>, wanted: &WantedBy, row: &[Place]) -> Take {
+    fn take_all(
+        &mut self,
+        request: &Request,
+        subset: Option<&Subset>,
+        (wanted, row): (&WantedBy, &[Place]),
+        fit: Option<&Fit>,
+    ) -> Take {
         if !row.is_empty() {
             let first = row.get(..request.n_nodes() as usize).unwrap_or(row);
             self.n_free = self.n_free.saturating_sub(self.grids.n_cpus(first));
             return Take::Nodes(first.iter().map(|place| place.node).collect(), row.to_vec());
         }
         if wanted.is_empty() {
-            return self.take_nodes(request, subset);
+            return self.take_nodes(request, subset, fit);
         }
         let Some(places) = self.grids.choose(wanted, self.now) else { return Take::NotFree };
-        let mut nodes = match self.take_nodes(&self.grids.others(request), subset) {
+        let mut nodes = match self.take_nodes(&self.grids.others(request), subset, fit) {
             Take::Nodes(nodes, _) => nodes,
             refused @ (Take::NotFree | Take::Kept(_)) => return refused,
         };
@@ -439,40 +448,52 @@ impl<'a> Pass<'a> {
 
     /// Takes free nodes of each cluster of the request: plain ones first, then by id. Skips a node while an application
     /// placed before can use only such nodes and needs it during the request: the count of all nodes alone does not
-    /// show that.
-    fn take_nodes(&mut self, request: &Request, subset: Option<&Subset>) -> Take {
+    /// show that. Stages that are smaller than the first one need the last nodes for less time.
+    fn take_nodes(&mut self, request: &Request, subset: Option<&Subset>, fit: Option<&Fit>) -> Take {
         let ledger = subset.map_or(&self.all, |subset| &self.special[subset]);
         if self.special.is_empty() && self.freed.is_empty() && self.kept.is_empty() {
             return self.take_first_free(request);
         }
         let mut nodes = Vec::new();
         for (cluster, wanted) in &request.nodes {
-            // What each ledger can spare, and how much of that this request has taken.
-            let to_spare = |special| (special, Ledger::least_free(special, *cluster, request.wall, self.now), 0);
-            let mut spares: Vec<(&Ledger<'_>, i64, u32)> = self.special.values().map(to_spare).collect();
-            let mut kept_by = None;
-            let mut n_chosen = 0;
             let is_special = !self.special.is_empty();
             let n_gone = if is_special { 0 } else { self.n_taken.get(cluster).copied().unwrap_or(0) };
             let is_left = |node: &NodeId| !is_special || (!self.taken_set.contains(node) && ledger.contains(*node));
             let freed = self.freed.get(cluster).into_iter().flatten().copied();
             let free = self.state.free(*cluster).chain(freed).filter(|node| !self.kept.contains(node));
+            let wall_of = |place: usize| fit.map_or(request.wall, |fit| fit.kept_for(place));
+            let mut spares = Spares::new(self.special.values(), *cluster, self.now, wall_of(0));
+            let (first, mut skipped) = (nodes.len(), Vec::new());
+            let mut take = |node: NodeId, spares: &mut Spares<'_, '_>| {
+                let place = nodes.len() - first;
+                spares.last_for(wall_of(place));
+                let is_taken = place < *wanted as usize && spares.take(node);
+                if is_taken {
+                    nodes.push(node);
+                }
+                is_taken
+            };
+            let mut n_chosen = 0;
             for node in free.skip(n_gone).filter(is_left) {
                 if n_chosen == *wanted {
                     break;
                 }
-                let mut of_node = spares.iter_mut().filter(|(special, ..)| special.contains(node));
-                if let Some((special, _, n_taken)) = of_node.find(|(_, spare, n_taken)| i64::from(*n_taken) >= *spare) {
-                    kept_by.get_or_insert((*special, *n_taken + 1));
-                    continue;
+                match take(node, &mut spares) {
+                    true => n_chosen += 1,
+                    false => skipped.push(node),
                 }
-                let of_node = spares.iter_mut().filter(|(special, ..)| special.contains(node));
-                of_node.for_each(|(_, _, n_taken)| *n_taken += 1);
-                nodes.push(node);
-                n_chosen += 1;
+            }
+            // What is skipped for the whole time may be free for as long as the last ones are needed.
+            while n_chosen < *wanted && fit.is_some() {
+                let before = skipped.len();
+                skipped.retain(|node| !take(*node, &mut spares));
+                n_chosen += (before - skipped.len()) as u32;
+                if skipped.len() == before {
+                    break;
+                }
             }
             if n_chosen < *wanted {
-                return match kept_by {
+                return match spares.kept_by {
                     Some((special, too_many)) => {
                         Take::Kept(special.full_step(*cluster, too_many, request.wall, self.now))
                     }

@@ -118,6 +118,46 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
     }
 }
 
+/// Its later, smaller stage is where another one is promised nodes that are named, because a job that wants nodes which
+/// follow one another waits, too.
+#[test]
+fn an_application_with_a_profile_starts_beside_nodes_that_are_named_for_others() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = world(allocation, 6);
+        let submit = |world: &mut World, nodes, millis, contiguous| {
+            world.submit_with(|submission| {
+                let wall = Some(Span::from_millis(millis));
+                submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall }];
+                submission.cpus_per_task = 4;
+                submission.resources.contiguous = contiguous;
+            })
+        };
+        let first = submit(&mut world, 1, 2000, false);
+        let second = submit(&mut world, 6, 3000, false);
+        let evolving = world.submit_with(|submission| {
+            submission.evolving = Some(profile("5x6s,2x2s", ExpandLimit::NONE, false));
+            submission.cpus_per_task = 4;
+        });
+        let behind = submit(&mut world, 2, 9000, false);
+        let _contiguous = submit(&mut world, 5, 8000, true);
+        let begun = world.now;
+        world.event(Event::Tick);
+        world.now = begun + Span::from_millis(1500);
+        world.ends(first);
+        world.event(Event::Tick);
+        assert_eq!(world.line(second).state, JobState::Started, "{allocation}");
+        let promised = world.line(behind).estimate;
+        assert_eq!(world.line(evolving).estimate, Some(begun + Span::from_millis(4500)), "{allocation}");
+        world.now = begun + Span::from_millis(4500);
+        world.event(Event::Tick);
+        world.now = begun + Span::from_millis(4512);
+        world.ends(second);
+        world.event(Event::Tick);
+        assert_eq!(world.line(evolving).state, JobState::Started, "{allocation}");
+        assert!(world.line(behind).estimate <= promised, "{allocation}: {:?}", world.line(behind).estimate);
+    }
+}
+
 #[test]
 fn a_promise_for_which_nobody_makes_room_is_given_anew_after_a_second() {
     for allocation in ["nodes", "cores"] {
