@@ -17,6 +17,24 @@ use crate::state::constraint_of;
 use crate::state::job::Job;
 use crate::state::node::{Node, NodeGhost};
 
+/// Nodes that have a ledger of their own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subset {
+    /// Nodes that meet the constraint.
+    Meets(Constraint),
+    /// Nodes all of which one application takes.
+    Window(BTreeSet<NodeId>),
+}
+
+impl Subset {
+    pub(super) fn window(&self) -> Option<&BTreeSet<NodeId>> {
+        match self {
+            Subset::Window(nodes) => Some(nodes),
+            Subset::Meets(_) => None,
+        }
+    }
+}
+
 /// The occupation of the usable nodes that meet a constraint.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger<'a> {

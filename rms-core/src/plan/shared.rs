@@ -6,9 +6,8 @@ use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Span, Time}
 use super::freed::{FreedPlaces, OwnPlaces};
 use super::grid::{Place, Wanted};
 use super::grids::WantedBy;
-use super::ledger::{self, Ledger};
+use super::ledger::{self, Ledger, Subset};
 use super::pass::Pass;
-use super::subset::Subset;
 use super::taken::{Found, Taken};
 use super::window::Among;
 use super::{Blocked, Placed, Shortage};

@@ -1,31 +1,13 @@
-//! Ledgers over some of the nodes only: those that meet a constraint, and windows of neighbours.
+//! Opens ledgers over some of the nodes of a pass: those that meet a constraint, and windows of neighbours.
 
 use std::collections::BTreeSet;
 
 use rms_model::job::Constraint;
 use rms_model::{JobSpec, NodeId};
 
-use super::ledger::{self, Ledger};
+use super::ledger::{self, Ledger, Subset};
 use super::pass::Pass;
 use crate::state::{chooses_nodes, constraint_of, is_unconstrained};
-
-/// Nodes that have a ledger of their own.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Subset {
-    /// Nodes that meet the constraint.
-    Meets(Constraint),
-    /// Nodes all of which one application takes.
-    Window(BTreeSet<NodeId>),
-}
-
-impl Subset {
-    pub(super) fn window(&self) -> Option<&BTreeSet<NodeId>> {
-        match self {
-            Subset::Window(nodes) => Some(nodes),
-            Subset::Meets(_) => None,
-        }
-    }
-}
 
 impl<'a> Pass<'a> {
     /// Opens the ledgers that every size of an application needs.

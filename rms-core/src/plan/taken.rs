@@ -7,8 +7,8 @@ use super::Blocked;
 use super::fit::Fit;
 use super::grid::Place;
 use super::grids::WantedBy;
+use super::ledger::Subset;
 use super::parts::cluster_of;
-use super::subset::Subset;
 use crate::state::job::Promise;
 
 /// Where an application fits; nothing is taken for it yet.

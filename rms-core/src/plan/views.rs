@@ -7,9 +7,8 @@ use rms_api::subscription::{ClusterChange, Filter, ViewChange};
 use rms_model::{ClusterId, Inventory, JobId, Mebibytes, Profile, Slice, Span, Time};
 
 use super::digest::Digest;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Subset};
 use super::pass::{Moment, Pass};
-use super::subset::Subset;
 use super::watched::Class;
 use super::{Placed, Plan, Scope, policy};
 use crate::state::State;

@@ -9,9 +9,8 @@ use rms_model::job::Constraint;
 use rms_model::{ClusterId, JobSpec, NodeId, Policy, Profile, Request, Span, Time};
 
 use super::grids::WantedBy;
-use super::ledger::{self, Ledger};
+use super::ledger::{self, Ledger, Subset};
 use super::pass::Pass;
-use super::subset::Subset;
 use super::taken::{Found, Taken};
 use super::{Blocked, Shortage};
 use crate::state::job::Promise;
