@@ -79,6 +79,9 @@ struct LocalJob {
     stopping: Option<Span>,
     /// Whether the server still desires the job.
     is_desired: bool,
+    /// Whether the server was told how it ended while it desired the job. It may have ignored what a hello said: a
+    /// server that was restored from a backup does not know the job yet, and starts it then.
+    is_end_reported: bool,
     stay: Stay,
     told: Told,
 }
@@ -110,7 +113,7 @@ impl Agent {
             AgentEvent::Found(reports) => self.found(reports),
             AgentEvent::Desired(desired) => self.reconcile(desired, &mut effects),
             AgentEvent::Changed(report) => self.changed(report, &mut effects),
-            AgentEvent::LinkUp => {}
+            AgentEvent::LinkUp => self.jobs.values_mut().for_each(|local| local.is_end_reported = false),
         }
         effects
     }
@@ -125,8 +128,8 @@ impl Agent {
     /// jobs.
     fn found(&mut self, found: Vec<Found>) {
         for Found { report: JobReport { job, run, status }, stay, told } in found {
-            let status = Status::of(status);
-            self.jobs.insert((job, run), LocalJob { status, stopping: None, is_desired: true, stay, told });
+            let local = LocalJob { status: Status::of(status), ..LocalJob::new(stay, told) };
+            self.jobs.insert((job, run), local);
         }
     }
 
@@ -158,8 +161,7 @@ impl Agent {
                 // Ended before it began: nothing of the job will ever run here.
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
-                let (stay, told) = (wanted.stay(), Told::by(&wanted));
-                let local = LocalJob { status, stopping: None, is_desired: true, stay, told };
+                let local = LocalJob { status, is_end_reported: true, ..LocalJob::new(wanted.stay(), Told::by(&wanted)) };
                 reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }
@@ -168,9 +170,8 @@ impl Agent {
                     // The job left this node and comes back, or it is another job with this number.
                     effects.push(AgentEffect::Forget { job, run });
                     self.start(wanted, effects);
-                } else if wanted.launch.generation > 1 {
-                    // The server may have ignored the earlier report, as one about an earlier stay of the job here.
-                    reports.push(local.report(job, run));
+                } else {
+                    local.report_end(&wanted, reports);
                 }
             }
             (Some(local), Aim::Run) => {
@@ -180,12 +181,7 @@ impl Agent {
                     effects.push(AgentEffect::Update(wanted));
                 }
             }
-            (Some(local), Aim::End { .. }) if local.has_ended() => {
-                // As above: an agent that has just started reported this before it had seen any desired state.
-                if wanted.launch.generation > 1 {
-                    reports.push(local.report(job, run));
-                }
-            }
+            (Some(local), Aim::End { .. }) if local.has_ended() => local.report_end(&wanted, reports),
             (Some(local), Aim::End { patience, grace }) => {
                 // The end of a job that is leaving this node may still be ordered, with less patience.
                 if local.stopping.is_none_or(|before| patience < before) {
@@ -197,8 +193,7 @@ impl Agent {
     }
 
     fn start(&mut self, wanted: DesiredJob, effects: &mut Vec<AgentEffect>) {
-        let (stay, told) = (wanted.stay(), Told::by(&wanted));
-        let local = LocalJob { status: Status::Starting, stopping: None, is_desired: true, stay, told };
+        let local = LocalJob::new(wanted.stay(), Told::by(&wanted));
         self.jobs.insert((wanted.job, wanted.run), local);
         effects.push(AgentEffect::Start(wanted));
     }
@@ -230,6 +225,7 @@ impl Agent {
             return;
         }
         local.status = Status::of(report.status.clone());
+        local.is_end_reported = local.is_desired && local.has_ended();
         effects.push(AgentEffect::Report(NodeReport { seen: self.seen, jobs: vec![report] }));
         if local.has_ended() && !local.is_desired {
             self.jobs.remove(&(job, run));
@@ -246,6 +242,20 @@ impl Told {
 }
 
 impl LocalJob {
+    fn new(stay: Stay, told: Told) -> LocalJob {
+        let status = Status::Starting;
+        LocalJob { status, stopping: None, is_desired: true, is_end_reported: false, stay, told }
+    }
+
+    /// Reports the end of a job that the server desires, unless it was told so.
+    fn report_end(&mut self, wanted: &DesiredJob, reports: &mut Vec<JobReport>) {
+        // The server may have ignored the report also as one about an earlier stay of the job here.
+        if !self.is_end_reported || wanted.launch.generation > 1 {
+            self.is_end_reported = true;
+            reports.push(self.report(wanted.job, wanted.run));
+        }
+    }
+
     fn has_ended(&self) -> bool {
         match self.status {
             Status::Ended { .. } => true,

@@ -341,6 +341,23 @@ fn an_agent_takes_over_what_runs_and_tells_what_has_ended() {
     assert!(scene.has(&Outbound::RemoveEntry { job: JobId(4), run }), "nobody reads its streams any more");
 }
 
+/// A server that was restored from a backup has not started the job yet when it reads the hello.
+#[test]
+fn an_end_that_was_told_before_the_server_wanted_the_job_is_told_again() {
+    let mut scene = Scene::new();
+    scene.starts(&job(1));
+    scene.runs(&job(1));
+    scene.take(Inbound::LinkDown);
+    scene.says(&job(1), done());
+    scene.take(Inbound::LinkUp);
+    scene.orders.clear();
+    scene.desire(&[job(1)]);
+    assert_eq!(scene.exit(&job(1)), Some(NodeExit::Exited { code: 0 }));
+    scene.orders.clear();
+    scene.desire(&[job(1), job(2)]);
+    assert_eq!(scene.exit(&job(1)), None, "once is enough");
+}
+
 #[test]
 fn streams_of_ended_jobs_are_kept_from_their_end_and_not_from_the_start_of_the_agent() {
     for (ended_ago, kept_for) in [(500, 100), (5000, 30), (-500, 600)] {
