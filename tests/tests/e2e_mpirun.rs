@@ -81,6 +81,22 @@ fn long_a_group_that_cannot_come_is_refused_and_the_program_goes_on() {
     assert_eq!(told(&output, "refused"), ["0", "1"], "{output}");
 }
 
+/// The daemon of Open MPI leaves the remote shell that has started it at once.
+#[test]
+fn an_mpirun_of_one_task_outlives_the_task_on_the_other_node() {
+    let Some(mpirun) = Mpi::OpenMpi.mpirun() else { return eprintln!("SKIPPED: Open MPI is not installed") };
+    let deployment = Deployment::of_nodes(2);
+    let task = format!(
+        "#!/bin/sh\n\
+         if [ $RMS_TASK_ID = 1 ]; then until [ -e runs ]; do sleep 0.05; done; exit; fi\n\
+         {} -n 2 --map-by node sh -c 'touch runs; sleep 1; echo whole' > out 2>&1; echo code $? >> out\n",
+        mpirun.display()
+    );
+    let task = deployment.script("task.sh", &task);
+    deployment.rms(&["run", "-N", "2", "-n", "2", &task]).ok();
+    assert_eq!(read(&deployment, "out"), "whole\nwhole\ncode 0\n");
+}
+
 /// A malleable application takes idle nodes, and gives them back when a rigid job needs them.
 fn check_makes_room(mpi: Mpi) {
     let Some(malleable) = installed(mpi, build_negotiating(mpi, "nbody_malleable")) else { return };

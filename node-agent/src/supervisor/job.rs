@@ -1,5 +1,6 @@
 //! One share of a job under a supervisor: its tasks, its end, its usage.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -465,7 +466,8 @@ impl Job {
         if is_over && matches!(self.phase, Phase::Running) {
             let exit = self.tasks_exit();
             // Tasks on other nodes go on, and so does what they run here. A failure ends them anyway.
-            if exit == (NodeExit::Exited { code: 0 }) && self.is_used_by_other_nodes() {
+            let is_used = || self.is_used_by_other_nodes() || (!tree_is_gone && has_mpi_daemon());
+            if exit == (NodeExit::Exited { code: 0 }) && is_used() {
                 return;
             }
             if tree_is_gone {
@@ -637,6 +639,13 @@ fn record_exit(
         tasks.swap_remove(idx);
         *spawned = worst(spawned.take().into_iter().chain((!is_discarded).then_some(end)));
     }
+}
+
+/// Returns whether an `mpirun` of Open MPI runs something here for another node: its daemon leaves the remote shell that
+/// has started it, and ends with the `mpirun`.
+fn has_mpi_daemon() -> bool {
+    let is_daemon = |pid: Pid| ["orted", "prted"].contains(&tree::name_of(pid).as_str());
+    tree::living(getpid(), &mut BTreeSet::new()).into_iter().any(is_daemon)
 }
 
 /// Returns the wall-clock time, for reports; deadlines use the monotonic clock.

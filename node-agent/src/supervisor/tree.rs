@@ -87,6 +87,11 @@ pub fn is_dead(pid: Pid) -> bool {
     is_over && fields.nth(N_THREADS - 1).and_then(|count| count.parse().ok()).is_none_or(|count: u32| count <= 1)
 }
 
+/// Returns the name of a process, at most 15 bytes of that of its program; empty if it has ended.
+pub fn name_of(pid: Pid) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
 /// Returns whether the process is a supervisor that was stopped by a signal, as a job of the same user can do.
 pub fn is_stopped_supervisor(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
