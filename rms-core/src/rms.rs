@@ -139,6 +139,9 @@ impl Rms {
             Event::PassTook { took } => self.context.walk_took(&mut step, took),
             Event::Tick => self.tick(now, &mut step),
         }
+        if self.context.may_enter_late_stages() {
+            self.jobs().enter_stages(now, &mut step);
+        }
         self.negotiations().review_changed(now, &mut step);
         self.context.send_desired_states(&mut step);
         step

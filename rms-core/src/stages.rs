@@ -59,6 +59,12 @@ impl Context {
         [upcoming, alarm].into_iter().flatten().min()
     }
 
+    /// Returns whether something has changed for which a stage may wait that is late. It does not wait for the pass, which
+    /// the re-scheduling timer delays.
+    pub(crate) fn may_enter_late_stages(&self) -> bool {
+        self.passes.wanted && !self.alarms.is_empty()
+    }
+
     pub(crate) fn evolved(&self, job: JobId) -> Option<(&Started, &Evolved)> {
         let started = self.state().jobs().get(&job)?.started()?;
         Some((started, started.evolved.as_deref()?))
