@@ -1,13 +1,13 @@
 //! Takes evolving applications from stage to stage.
 
-use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Time};
+use rms_model::{ExpandLimit, JobId, NodeId, Outcome, Policy, Time};
 
 use super::{Jobs, ShareEnd};
 use crate::plan;
 use crate::plan::parts::cluster_of;
 use crate::state::course::Course;
 use crate::state::fact::Fact;
-use crate::state::job::{Phase, Started};
+use crate::state::job::{Phase, SOON, Started};
 use crate::step::Step;
 
 impl Jobs<'_> {
@@ -71,7 +71,9 @@ impl Jobs<'_> {
         }
         let latest = self.stage_deadline(job);
         if now < latest {
-            self.context.alarms.insert(job, latest);
+            let others_at = self.context.evolved(job).map(|(_, evolved)| evolved.course.next_change() + SOON);
+            let again = others_at.filter(|at| now < *at).map_or(latest, |at| at.min(latest));
+            self.context.alarms.insert(job, again);
         } else {
             let stage = self.context.evolved(job).map_or(0, |(_, evolved)| evolved.course.number + 1);
             self.end(now, step, job, Outcome::StageLate { stage }, false);
@@ -79,7 +81,8 @@ impl Jobs<'_> {
         false
     }
 
-    /// Returns the nodes promised for the next stage if they have room for it, otherwise others that do.
+    /// Returns the nodes promised for the next stage if they have room for it, otherwise others that do. Under the policy
+    /// `conservative`, those may be promised to others: it takes them only if its own do not come soon.
     fn next_stage_nodes(&mut self, now: Time, step: &mut Step, job: JobId, wanted: usize) -> Vec<NodeId> {
         let state = self.state();
         let Some((started, evolved)) = self.context.evolved(job) else { return Vec::new() };
@@ -91,6 +94,12 @@ impl Jobs<'_> {
         let named = next(&evolved.course);
         if are_free(&named) {
             return named;
+        }
+        let is_usable = |node: &NodeId| state.nodes().get(node).is_some_and(|entry| entry.is_usable());
+        let keeps_promises = state.settings().policy == Policy::Conservative;
+        let is_soon = now < evolved.course.next_change() + SOON;
+        if keeps_promises && is_soon && named.len() == wanted && named.iter().all(is_usable) {
+            return Vec::new();
         }
         let Ok(course) = self.context.refit_row(now, job, &evolved.course, true) else { return Vec::new() };
         let others = next(&course);
