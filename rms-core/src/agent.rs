@@ -161,7 +161,8 @@ impl Agent {
                 // Ended before it began: nothing of the job will ever run here.
                 let since = Time::EPOCH;
                 let status = Status::Ended { at: since, exit: NodeExit::Ordered, usage: Usage::default() };
-                let local = LocalJob { status, is_end_reported: true, ..LocalJob::new(wanted.stay(), Told::by(&wanted)) };
+                let local =
+                    LocalJob { status, is_end_reported: true, ..LocalJob::new(wanted.stay(), Told::by(&wanted)) };
                 reports.push(local.report(job, run));
                 self.jobs.insert((job, run), local);
             }

@@ -6,6 +6,7 @@ use rms_model::{JobId, Policy, Span, Time};
 use super::Jobs;
 use crate::effect::Effect;
 use crate::plan::Placed;
+use crate::plan::fit::Fit;
 use crate::plan::slowdown::Fraction;
 use crate::state::fact::Fact;
 use crate::state::job::{Promise, SOON};
@@ -17,6 +18,15 @@ impl Jobs<'_> {
     fn is_due(&self, job: JobId, now: Time) -> bool {
         let promise = self.state().jobs()[&job].promised.as_ref();
         promise.is_some_and(|promise| (promise.at..promise.at + SOON).contains(&now))
+    }
+
+    /// Returns the durations of the stages, if they are not those that were requested.
+    fn spans_of(&self, job: JobId, fit: &Fit) -> Vec<Span> {
+        let evolving = self.state().jobs()[&job].spec.evolving.as_ref();
+        match evolving.is_some_and(|evolving| evolving.stages == fit.expanded) {
+            true => Vec::new(),
+            false => fit.expanded.stages().iter().map(|stage| stage.span).collect(),
+        }
     }
 
     /// Runs a pass. `by_nodes` is a waiting job for which others could give back nodes, and what that would add to
@@ -38,7 +48,8 @@ impl Jobs<'_> {
                 // 001, §5.3.1: a launcher that is away cannot be notified of a start. The resources of this start are
                 // kept for it in this pass, and so is its place before the jobs behind it.
                 Placed::Now { .. } if self.state().jobs()[&job].launcher_away_since().is_some() => {
-                    Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes: Vec::new() })
+                    let (nodes, spans) = (Vec::new(), Vec::new());
+                    Some(Promise { at: now + Span::from_secs(1), option_idx: 0, nodes, spans })
                 }
                 Placed::Now { request, nodes, slices, row, fit } => {
                     has_unseen_start |= is_watched;
@@ -57,7 +68,8 @@ impl Jobs<'_> {
                     }
                     let is_there = |node| self.state().nodes().get(node).is_some_and(Node::is_connected);
                     let is_next = at <= now + Span::from_millis(1) && !nodes.iter().all(is_there);
-                    Some(Promise { at: if is_next { now } else { at.max(now) }, option_idx, nodes })
+                    let spans = fit.map_or(Vec::new(), |fit| self.spans_of(job, &fit));
+                    Some(Promise { at: if is_next { now } else { at.max(now) }, option_idx, nodes, spans })
                 }
                 Placed::Never { .. } => None,
             };

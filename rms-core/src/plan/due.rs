@@ -42,7 +42,9 @@ impl Walk<'_, '_> {
         if let Some(evolving) = &mut rest.evolving {
             evolving.stages = with_first(&evolving.stages, end.since(from))?;
         }
-        let taken = self.pass.keep(&rest, &Promise { at: from, option_idx: 0, nodes: promise.nodes.clone() })?;
+        let mut left = Promise { at: from, option_idx: 0, ..promise.clone() };
+        left.spans.first_mut().into_iter().for_each(|first| *first = end.since(from));
+        let taken = self.pass.keep(&rest, &left)?;
         self.due.insert(job, rest);
         let outcome = waits.then(|| Placed::Later {
             request: request.clone(),

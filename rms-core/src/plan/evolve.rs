@@ -1,7 +1,9 @@
 //! Places waiting evolving applications beside the running ones.
 
 use rms_model::profile::{Block, Step};
-use rms_model::{ClusterId, Evolution, Evolving, JobId, JobSpec, NodeId, Profile, Request, Span, Time};
+use rms_model::{
+    ClusterId, Evolution, Evolving, ExpandLimit, Expansion, JobId, JobSpec, NodeId, Profile, Request, Span, Time,
+};
 
 use super::compact;
 use super::fit::{Fit, TooLarge};
@@ -14,6 +16,7 @@ use super::taken::{Found, Taken};
 use super::{Blocked, Shortage};
 use crate::state::State;
 use crate::state::constraint_of;
+use crate::state::job::Promise;
 
 /// Returns the occupation by other jobs of the nodes that a running application may use on its cluster, and the number
 /// of those nodes.
@@ -137,16 +140,25 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes the stages that were promised from `at` on, if they still fit there, on these nodes where they are named.
+    /// Takes the stages that were promised from `at` on, if they still fit there, on the promised nodes where they are
+    /// named.
     pub(super) fn keep_stages(
         &mut self,
         spec: &JobSpec,
         evolving: &Evolving,
         at: Time,
-        nodes: &[NodeId],
+        promise: &Promise,
     ) -> Option<Taken> {
-        let found = self.find_stages(spec, evolving, (at, None), &[nodes]).ok()?;
-        let fit = found.fit.filter(|fit| fit.start == at)?;
+        // Others are planned beside each stage, so none moves while it can stay.
+        let stages = evolving.stages.lasting(&promise.spans).unwrap_or_else(|| evolving.stages.clone());
+        let expansion = Expansion { limit: ExpandLimit::NONE, compacting: false };
+        let as_promised = Evolving { stages, expansion, ..evolving.clone() };
+        let mut find = |evolving| {
+            let found = self.find_stages(spec, evolving, (at, None), &[&promise.nodes]).ok()?;
+            Some(found).filter(|found| found.start == at)
+        };
+        let found = find(&as_promised).or_else(|| find(evolving))?;
+        let fit = found.fit?;
         let licences = spec.resources.licences.clone();
         let taken = Taken::of_stages(found.subset, found.request, found.row, &fit, licences);
         self.take_again(&taken);

@@ -78,15 +78,14 @@ fn parts_as_held(entry: &Job, now: Time, settings: &Settings) -> Vec<Part> {
         Some(Part { until: until.min(held.until), nodes: WhichNodes::Promised, ..held })
     };
     match &entry.phase {
-        Phase::Started(Started { evolved: Some(evolved), ending: None, at, late, .. }) => {
+        Phase::Started(started @ Started { evolved: Some(evolved), ending: None, at, late, .. }) => {
             let course = &evolved.course;
             // See `Started::planned_until`.
             let next_change = course.next_change() - *late;
-            // A late stage begins now at the earliest, and later stages are late as well.
-            let late_by = now.since(next_change);
+            let late_by = started.stages_late(course, now);
             let is_due = next_change <= now;
             let is_growing = course.next().is_some_and(|next| next.nodes > course.current().nodes);
-            let held_until = if is_due && !is_growing { overdue.until(next_change) } else { next_change + late_by };
+            let held_until = if is_due && !is_growing { overdue.until(next_change) } else { next_change.max(now) };
             let held = Part { from: (*at).min(now), until: held_until, nodes: WhichNodes::Held };
             let mut parts = vec![held];
             parts.extend(leaving(entry, held, overdue).chain(promised(held)));
@@ -130,10 +129,10 @@ fn leaving(entry: &Job, held: Part, overdue: Overdue) -> impl Iterator<Item = Pa
 /// Lists the nodes that a running application was promised for future stages, with from when until when. Empty where
 /// nodes are not shared: they are counted there.
 pub(super) fn to_come(entry: &Job, now: Time) -> Vec<(NodeId, Time, Time)> {
-    let Some(Started { evolved: Some(evolved), ending: None, late, .. }) = entry.started() else { return Vec::new() };
+    let started = entry.started().filter(|started| started.ending.is_none());
+    let Some(started @ Started { evolved: Some(evolved), late, .. }) = started else { return Vec::new() };
     let course = &evolved.course;
-    // A late stage begins now at the earliest, and later stages are late as well.
-    let late_by = now.since(course.next_change() - *late);
+    let late_by = started.stages_late(course, now);
     let of_place = |(place, node): (usize, &NodeId)| {
         let times = course.times_to_come(place).into_iter();
         times.map(|(from, until)| (*node, from - *late + late_by, until - *late + late_by)).collect::<Vec<_>>()

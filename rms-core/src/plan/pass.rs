@@ -404,7 +404,7 @@ impl<'a> Pass<'a> {
 
     /// Returns what [`Pass::take_promises`] took for a promise.
     pub(super) fn promised(&self, spec: &JobSpec, promise: Option<&Promise>) -> Option<Taken> {
-        let Promise { at, option_idx, nodes: _ } = promise?;
+        let Promise { at, option_idx, .. } = promise?;
         let at = *at;
         let request = spec.options.get(*option_idx as usize)?.clone();
         let (places, licences) = (Vec::new(), Devices::default());
@@ -420,7 +420,7 @@ impl<'a> Pass<'a> {
         // A promise that could not be kept in time is kept as soon as possible.
         let at = promise.at.max(self.now);
         if let Some(evolving) = &spec.evolving {
-            return self.keep_stages(spec, evolving, at, &promise.nodes);
+            return self.keep_stages(spec, evolving, at, promise);
         }
         let others = self.grids.others(request);
         let fits = ledger::joint_hole(&ledgers, &others, (at, None)).is_ok_and(|(start, _)| start == at);

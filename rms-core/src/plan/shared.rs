@@ -3,6 +3,7 @@
 use rms_model::profile::{Block, Step};
 use rms_model::{ClusterId, Devices, JobId, JobSpec, NodeId, Request, Span, Time};
 
+use super::fit::Fit;
 use super::freed::{FreedPlaces, OwnPlaces};
 use super::grid::{Place, Wanted};
 use super::grids::WantedBy;
@@ -217,7 +218,9 @@ impl Found {
     pub(super) fn later_on(self, held: &Taken) -> Placed {
         let nodes = held.named().collect();
         let Found { request, option_idx, blocked, mut fit, .. } = self;
-        fit.iter_mut().for_each(|fit| fit.start = held.at);
+        if let (Some(fit), Some(stages)) = (&mut fit, &held.stages) {
+            **fit = Fit { start: held.at, expanded: stages.clone() };
+        }
         Placed::Later { request, option_idx, at: held.at, blocked, fit, nodes }
     }
 }

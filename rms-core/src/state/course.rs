@@ -109,6 +109,13 @@ impl Course {
         Evolution::new(stages).expect("the stages were checked when they were announced")
     }
 
+    /// Returns by how much the first stage of this course began later than it was to begin next; zero if it is the same
+    /// stage.
+    pub fn late_after(&self, before: &Course) -> Span {
+        let is_next = self.number > before.number;
+        if is_next { self.current().start.since(before.next_change()) } else { Span::ZERO }
+    }
+
     /// Returns the course after the next stage has begun at `at`.
     pub fn entered(&self, at: Time) -> Course {
         let mut legs = self.legs.get(1..).unwrap_or_default().to_vec();

@@ -8,7 +8,7 @@ use rms_model::{ClusterId, Grant, JobId, JobSpec, NodeId, OnResize, Time, Work};
 use super::apply::ApplyError;
 use super::{BumpedNodes, State};
 use crate::state::course::{Course, Evolved, stage_begins};
-use crate::state::job::{Phase, Share, Shares};
+use crate::state::job::{Phase, SOON, Share, Shares};
 
 impl State {
     pub(super) fn set_course(
@@ -80,6 +80,8 @@ impl State {
             let of_first = started.nodes.first().and_then(|node| evolved.places.get(node)?.n_tasks).unwrap_or(0);
             // An application that was asked to leave already knows the nodes without these.
             let is_known = gained.is_empty() && freed.iter().all(|node| evolved.departing.contains_key(node));
+            let late = started.late + course.late_after(&evolved.course);
+            started.late = if late <= SOON { late } else { started.late };
             evolved.enter_stage(at, course);
             if !is_known {
                 evolved.generation += 1;

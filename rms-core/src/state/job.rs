@@ -15,7 +15,7 @@ use rms_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::state::course::{Cores, Evolved};
+use crate::state::course::{Cores, Course, Evolved};
 use crate::state::negotiations::{JobNegotiations, Negotiation, NodeReturn};
 use crate::state::sharing::Sharing;
 use crate::state::threads_of_core;
@@ -64,6 +64,10 @@ pub struct Promise {
     /// The nodes, on core-shared clusters where not any nodes will do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeId>,
+    /// The durations of its stages, if one of them is to wait for the next one. The stages of others were placed beside
+    /// these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<Span>,
 }
 
 /// The states of 001, Fig. 4. Finished is absent: a finished application leaves the system for the history.
@@ -118,8 +122,8 @@ pub struct Started {
     /// Present once the job has lent cores or started on those of others (004).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Box<Sharing>>,
-    /// By how much it started later than it was promised, if that is at most a second and less than its wall
-    /// time.
+    /// By how much it started later than it was promised, and later stages began later than planned then, if that is at
+    /// most a second in all and less than its wall time.
     #[serde(default, skip_serializing_if = "rms_model::checked::is_zero")]
     pub late: Span,
 }
@@ -422,6 +426,13 @@ impl Started {
     /// wall time ends, so that the plan for those behind it stays as it is.
     pub fn planned_until(&self) -> Time {
         self.until() - self.late
+    }
+
+    /// Returns by how much the stages of a course to come are later now than planned. As long as that is little, the
+    /// plan for those behind it stays as it is here, too.
+    pub(crate) fn stages_late(&self, course: &Course, now: Time) -> Span {
+        let more = now.since(course.next_change());
+        if self.late + more <= SOON { Span::ZERO } else { more }
     }
 
     /// Returns whether its wall time is over: its supervisors end it on their own, whatever they are told now. What is

@@ -158,6 +158,66 @@ fn an_application_with_a_profile_starts_beside_nodes_that_are_named_for_others()
     }
 }
 
+/// A job of higher priority is planned beside the stages of one that was promised its start before. The first of these is
+/// to wait for the next one, and the plan must not forget that.
+#[test]
+fn stages_that_are_to_wait_for_the_next_one_stay_where_they_were_planned() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = world(allocation, 4);
+        let submit = |world: &mut World, nodes, secs| {
+            world.submit_with(|submission| {
+                let wall = Some(Span::from_secs(secs));
+                submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall }];
+                submission.cpus_per_task = 4;
+            })
+        };
+        let submit_stages = |world: &mut World, text, limit, priority| {
+            world.submit_with(|submission| {
+                submission.evolving = Some(profile(text, limit, false));
+                submission.cpus_per_task = 4;
+                submission.priority = priority;
+            })
+        };
+        let _runs = submit(&mut world, 4, 10);
+        let first = submit_stages(&mut world, "1x10s,2x10s", ExpandLimit::NONE, 0);
+        let second = submit_stages(&mut world, "1x2s,2x5s,4x5s", ExpandLimit::Infinite, 6);
+        let begun = world.now;
+        world.event(Event::Tick);
+        let estimates = [first, second].map(|job| world.line(job).estimate);
+        assert_eq!(estimates[0], Some(begun + Span::from_secs(10)), "{allocation}");
+        for secs in 1..10 {
+            world.now = begun + Span::from_secs(secs);
+            submit(&mut world, 1, 500);
+            world.event(Event::Tick);
+            assert_eq!([first, second].map(|job| world.line(job).estimate), estimates, "{allocation}, after {secs} s");
+        }
+    }
+}
+
+#[test]
+fn a_late_stage_begins_once_its_node_is_back_and_not_with_the_next_pass() {
+    for allocation in ["nodes", "cores"] {
+        let mut world = world(allocation, 2);
+        let evolving = world.submit_with(|submission| {
+            submission.evolving = Some(profile("1x5s,2x30s", ExpandLimit::NONE, false));
+            submission.cpus_per_task = 4;
+        });
+        world.event(Event::Tick);
+        let begun = world.now;
+        let n_nodes = |world: &World| world.rms.state().jobs()[&evolving].nodes().len();
+        assert_eq!((world.line(evolving).state, n_nodes(&world)), (JobState::Started, 1), "{allocation}");
+        world.set("resched_timer", "20s");
+        world.now = begun + Span::from_millis(4900);
+        world.event(Event::AgentGone { name: "n2".to_owned() });
+        world.now = begun + Span::from_secs(5);
+        world.event(Event::Tick);
+        assert_eq!(n_nodes(&world), 1, "{allocation}: its node is away");
+        world.now = begun + Span::from_millis(5200);
+        world.comes_back("n2");
+        assert_eq!(n_nodes(&world), 2, "{allocation}");
+    }
+}
+
 #[test]
 fn a_promise_for_which_nobody_makes_room_is_given_anew_after_a_second() {
     for allocation in ["nodes", "cores"] {
@@ -224,7 +284,8 @@ fn delay_nobody(n_seeds: u64, have_profiles: bool) -> u32 {
                 lab.orders.retain(|(_, node, _)| *node != name);
                 lab.check();
                 lab.let_pass(RESTART);
-                lab.world.comes_back(&name);
+                let effects = lab.world.comes_back(&name);
+                lab.obey(effects);
                 lab.check();
             }
         }
@@ -258,13 +319,14 @@ impl Lab {
         let until = self.world.now + Span::from_millis(i64::from(millis));
         while let Some(next) = self.next_event().filter(|next| *next <= until) {
             self.world.now = next;
-            leave(&mut self.world);
+            self.leave();
             let orders = std::mem::take(&mut self.orders);
             let (due, orders): (Vec<_>, Vec<_>) = orders.into_iter().partition(|(at, ..)| *at <= next);
             self.orders = orders;
             for (_, name, report) in due {
                 let report = NodeReport { seen: Default::default(), jobs: vec![report] };
-                self.world.event(Event::AgentReported { name, report });
+                let effects = self.world.event(Event::AgentReported { name, report });
+                self.obey(effects);
             }
             self.tick();
         }
@@ -272,8 +334,26 @@ impl Lab {
         self.tick();
     }
 
+    fn leave(&mut self) {
+        let world = &mut self.world;
+        let due: Vec<JobId> = ends(world).filter(|(at, _)| *at <= world.now).map(|(_, job)| job).collect();
+        for job in due {
+            let run = self.world.rms.state().jobs()[&job].run;
+            let done = Event::ApplicationDone { job, run, outcome: Outcome::WallTime };
+            let Ok(effects) = self.world.rms.handle(self.world.now, done).commit(&mut NullJournal);
+            self.obey(effects);
+        }
+    }
+
     fn tick(&mut self) {
-        for effect in self.world.event(Event::Tick) {
+        let effects = self.world.event(Event::Tick);
+        self.obey(effects);
+        self.check();
+    }
+
+    /// Lets agents do what they are told.
+    fn obey(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
             let Effect::Desire { node, desired } = effect else { continue };
             for DesiredJob { job, run, .. } in desired.jobs.into_iter().filter(|job| job.aim != Aim::Run) {
                 let at = self.world.now + TO_LEAVE;
@@ -281,7 +361,6 @@ impl Lab {
                 self.orders.push((at, node.to_string(), JobReport { job, run, status }));
             }
         }
-        self.check();
     }
 
     fn next_event(&mut self) -> Option<Time> {
@@ -294,9 +373,10 @@ impl Lab {
     fn check(&mut self) {
         for (job, entry) in self.world.rms.state().jobs() {
             let started = entry.started().map(|started| started.at);
-            let Some(at) = started.or(entry.promised.as_ref().map(|promise| promise.at)) else { continue };
+            let promised = entry.promised.as_ref().map(|promise| promise.at.max(self.world.now));
+            let Some(at) = started.or(promised) else { continue };
             // Each job that it waited for may have started late because of others.
-            let late = if started.is_some() { self.late.max(LATE) } else { self.late };
+            let late = if at <= self.world.now { self.late.max(LATE) } else { self.late };
             let first = self.promised.get(job).copied().unwrap_or(at);
             assert!(at <= first + late, "{job} was promised {first:?} and has {at:?}");
             self.promised.insert(*job, first.min(at));
@@ -316,6 +396,7 @@ fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {
         submission.cpus_per_task = dice.number(1, 4);
         let licences = if dice.chance(20) { dice.number(1, 3) } else { 0 };
         submission.resources.licences = [("matlab".to_owned(), licences)].into_iter().collect();
+        submission.priority = dice.one_of(&[0, 0, 0, 3, 6]);
     });
 }
 
@@ -327,18 +408,10 @@ fn submit_stages(dice: &mut Dice, world: &mut World, n_nodes: u32) {
     world.submit_with(|submission| {
         submission.evolving = Some(profile(&stages.join(","), limit, is_compacted));
         submission.cpus_per_task = dice.number(1, 4);
+        submission.priority = dice.one_of(&[0, 0, 0, 3, 6]);
     });
 }
 
 fn ends(world: &World) -> impl Iterator<Item = (Time, JobId)> + '_ {
     world.rms.state().holding().filter_map(|(job, entry)| Some((entry.started()?.until() + TO_LEAVE, job)))
-}
-
-fn leave(world: &mut World) {
-    let due: Vec<JobId> = ends(world).filter(|(at, _)| *at <= world.now).map(|(_, job)| job).collect();
-    for job in due {
-        let run = world.rms.state().jobs()[&job].run;
-        let done = Event::ApplicationDone { job, run, outcome: Outcome::WallTime };
-        let Ok(_) = world.rms.handle(world.now, done).commit(&mut NullJournal);
-    }
 }

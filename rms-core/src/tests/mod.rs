@@ -98,15 +98,15 @@ impl World {
         self.rms.state().node_named(name).expect("it has joined")
     }
 
-    pub(crate) fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) {
+    pub(crate) fn joins(&mut self, name: &str, inventory: Inventory, jobs: Vec<JobReport>) -> Vec<Effect> {
         let (cluster, address) = ("c".to_owned(), "127.0.0.1:1".to_owned());
         let hello = AgentHello { cluster, address, inventory, trouble: None };
         let report = NodeReport { jobs, ..NodeReport::default() };
-        self.event(Event::AgentConnected { name: name.to_owned(), hello, report });
+        self.event(Event::AgentConnected { name: name.to_owned(), hello, report })
     }
 
     /// Connects an agent again on whose node all that was ordered there runs.
-    fn comes_back(&mut self, name: &str) {
+    fn comes_back(&mut self, name: &str) -> Vec<Effect> {
         let state = self.rms.state();
         let node = state.node_named(name).expect("it was there");
         let inventory = state.nodes()[&node].inventory.clone();
@@ -115,7 +115,7 @@ impl World {
             Some(JobReport { job, run: entry.run, status: JobStatus::running(started.at) })
         });
         let jobs = there.collect();
-        self.joins(name, inventory, jobs);
+        self.joins(name, inventory, jobs)
     }
 
     /// Restarts the server as after kill -9, with the clock changed by `set_by_secs` meanwhile.

@@ -383,7 +383,7 @@ fn the_most_cpus_hold_for_stages_and_requests_of_launchers() {
         let mut world = World::new();
         world.set("allocation", allocation);
         let inventory = Inventory { cores: 4, cpus: 4, ..Inventory::default() };
-        ["n1", "n2", "n3"].into_iter().for_each(|name| world.joins(name, inventory.clone(), Vec::new()));
+        ["n1", "n2", "n3"].into_iter().for_each(|name| drop(world.joins(name, inventory.clone(), Vec::new())));
         world.set("max_cpus@c", "8");
         let with_stages = |submission: &mut Submission, text: &str| {
             submission.evolving = Some(profile(text, ExpandLimit::NONE, false));
@@ -424,7 +424,7 @@ fn what_nodes_that_came_back_smaller_lack_is_named() {
     for (allocation, (smaller, required)) in cases {
         let mut world = World::new();
         world.set("allocation", allocation);
-        ["n1", "n2", "n3", "n4"].into_iter().for_each(|name| world.joins(name, full(), Vec::new()));
+        ["n1", "n2", "n3", "n4"].into_iter().for_each(|name| drop(world.joins(name, full(), Vec::new())));
         let job = world.submit_with(|submission| {
             submission.shapes = vec![Shape { nodes: Nodes::Count(3), wall: Some(Span::from_secs(60)) }];
             submission.n_tasks = Some(6);

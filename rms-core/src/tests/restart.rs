@@ -53,7 +53,7 @@ fn a_moldable_job_gets_the_whole_idle_cluster_though_one_agent_came_back_first()
         let expected = Reason::AgentsExpected { cluster: "c".to_owned(), n_nodes: 3, until };
         assert_eq!(world.line(job).reason, Some(expected), "{policy}");
         world.after(Span::from_secs(2));
-        (2..=4).for_each(|idx| world.comes_back(&format!("n{idx}")));
+        (2..=4).for_each(|idx| drop(world.comes_back(&format!("n{idx}"))));
         world.after(Span::from_secs(1));
         assert_eq!(world.n_nodes(job), 4, "{policy}");
     }
@@ -68,7 +68,7 @@ fn an_agent_that_does_not_come_back_is_waited_for_no_longer_than_the_setting_say
         });
         world.set("restart_grace", grace);
         world.restart(1);
-        (1..=3).for_each(|idx| world.comes_back(&format!("n{idx}")));
+        (1..=3).for_each(|idx| drop(world.comes_back(&format!("n{idx}"))));
         let job = world.moldable();
         if waits > 0 {
             world.after(Span::from_millis(waits * 1000 - 1));
@@ -88,7 +88,7 @@ fn a_job_that_fits_on_the_nodes_that_are_back_starts_at_once_and_does_not_overta
         let small = world.submit(1, 1000, &[]);
         world.comes_back("n1");
         assert_eq!((world.n_nodes(wide), world.n_nodes(small)), (0, 0), "{policy}");
-        (2..=4).for_each(|idx| world.comes_back(&format!("n{idx}")));
+        (2..=4).for_each(|idx| drop(world.comes_back(&format!("n{idx}"))));
         assert_eq!((world.n_nodes(wide), world.n_nodes(small)), (4, 0), "{policy}");
 
         let mut world = World::restarted(4);
@@ -111,7 +111,7 @@ fn a_node_that_was_lost_before_or_is_lost_meanwhile_is_not_waited_for() {
     world.restart(1);
     let job = world.submit(4, 100, &[]);
     assert!(matches!(world.line(job).reason, Some(Reason::TooFewNodes { usable: 3, .. })));
-    (1..=2).for_each(|idx| world.comes_back(&format!("n{idx}")));
+    (1..=2).for_each(|idx| drop(world.comes_back(&format!("n{idx}"))));
     let pair = world.moldable();
     world.after(Span::from_secs(5));
     assert_eq!(world.n_nodes(pair), 2, "the third is lost after five seconds, sooner than the server stops waiting");
