@@ -1,7 +1,7 @@
 //! The stages of an evolving application, for people and for programs.
 
 use rms_api::answer::{JobLine, StageLine, Stages};
-use rms_model::{Evolution, Time, hostlist};
+use rms_model::{Evolution, Span, Time, hostlist};
 use serde_json::{Value, json};
 
 use crate::json;
@@ -10,6 +10,9 @@ use crate::stamp;
 /// Returns the text for the list of jobs: `stage 2/3, then 8 nodes at 14:05`.
 pub fn brief(stages: &Stages, now: Time) -> String {
     let place = format!("stage {}/{}{}", stages.number, stages.n_stages, if stages.open { "+" } else { "" });
+    if let Some((surplus, _)) = surplus(stages) {
+        return format!("{place}, frees {}", counted(surplus));
+    }
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => {
             format!("{place}, {} late by {}", counted(next.nodes), stamp::brief(late_by))
@@ -21,6 +24,15 @@ pub fn brief(stages: &Stages, now: Time) -> String {
         (None, _) => place,
     }
 }
+
+/// Returns how many nodes it is to free, and since when, if it has not named them yet.
+fn surplus(stages: &Stages) -> Option<(u32, Span)> {
+    let [current, next, ..] = stages.legs.as_slice() else { return None };
+    Some((current.nodes.checked_sub(next.nodes).filter(|surplus| *surplus > 0)?, stages.late_by?))
+}
+
+/// What it takes that nodes are freed which were not named in time.
+const FREES: &str = "once 'rms free' names them, or when 'release_grace' is over";
 
 fn counted(n_nodes: u32) -> String {
     if n_nodes == 1 { "1 node".to_owned() } else { format!("{n_nodes} nodes") }
@@ -54,7 +66,9 @@ pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
             vec![("stage", format!("{} of {n_stages}{open}", stages.number)), ("stages", legs.join(", "))]
         }
     };
-    if let (Some(late_by), Some(next)) = (stages.late_by, stages.legs.get(1)) {
+    if let Some((surplus, late_by)) = surplus(stages) {
+        lines.push(("frees", format!("{}, due {} ago: {FREES}", counted(surplus), stamp::brief(late_by))));
+    } else if let (Some(late_by), Some(next)) = (stages.late_by, stages.legs.get(1)) {
         let late = format!("the {} of its next stage, by {}", counted(next.nodes), stamp::brief(late_by));
         lines.push(("waits for", late));
     }
@@ -74,6 +88,9 @@ pub fn lines(stages: &Stages, now: Time) -> Vec<(&'static str, String)> {
 /// Returns a sentence for `rms explain`; empty for a job that does not evolve.
 pub fn sentence(line: &JobLine, now: Time) -> String {
     let Some(stages) = line.stages.as_ref().filter(|stages| stages.n_stages > 0) else { return String::new() };
+    if let Some((surplus, late_by)) = surplus(stages) {
+        return format!(" It was to free {} {} ago, and does {FREES}.", counted(surplus), stamp::brief(late_by));
+    }
     match (stages.legs.get(1), stages.late_by) {
         (Some(next), Some(late_by)) => format!(
             " Its next stage needs {} and is late by {}: it waits for nodes that others still hold, or that are \
@@ -120,8 +137,6 @@ pub fn evolution(evolution: Option<&Evolution>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rms_model::Span;
-
     use super::*;
 
     #[test]
@@ -146,5 +161,9 @@ mod tests {
         assert_eq!(ends([1, 3]), Time::from_secs(17));
         assert_eq!(ends([3, 1]), Time::from_secs(15), "the time to choose counts for the smaller stage");
         assert_eq!(end_of(None, Time::from_secs(15)), Time::from_secs(15));
+        // Whoever is to free nodes does not wait for any.
+        assert_eq!(brief(&late, Time::from_secs(12)), "stage 1/2, frees 2 nodes");
+        let [_, _, (what, text)] = &lines(&late, Time::from_secs(12))[..] else { panic!("{late:?}") };
+        assert_eq!((*what, text.starts_with("2 nodes, due 2s ago: once 'rms free'")), ("frees", true), "{text}");
     }
 }

@@ -23,8 +23,8 @@ pub enum OpenError {
     #[error("cannot make the journal {path}", path = path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "{path} is not a journal of this program. If it was one, restore it from a backup, or let 'rms-server recover' say \
-         what can be kept",
+        "{path} is not a journal of this program: a journal is a folder with files log.* and snapshot.*. If it was one, \
+         restore it from a backup, or let 'rms-server recover' say what can be kept",
         path = path.display()
     )]
     Foreign { path: PathBuf },
