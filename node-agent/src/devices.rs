@@ -57,9 +57,10 @@ impl DeviceFiles {
         gpus.all(|files| !files.is_empty())
     }
 
-    /// Returns the files that do not exist, or are not device files.
+    /// Returns the files that do not exist, are not device files, or have become those of a device that every program
+    /// needs.
     pub fn missing(&self) -> impl Iterator<Item = &PathBuf> {
-        self.each().flatten().filter(|file| DeviceNumber::of(file).is_none())
+        self.each().flatten().filter(|file| DeviceNumber::of(file).is_none() || is_everyones(file))
     }
 
     /// Returns the devices of a job in this place; `None` for all. With `is_enforced`, the kernel closes the files of
@@ -92,6 +93,13 @@ impl DeviceFiles {
         own.closed.retain(|number| !is_opened(number));
         Some(own)
     }
+}
+
+/// Returns whether the file is, under any name, a device that programs open without requesting it.
+pub fn is_everyones(file: &Path) -> bool {
+    let all = ["/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx"];
+    let number = DeviceNumber::of(file);
+    number.is_some() && all.into_iter().any(|known| DeviceNumber::of(Path::new(known)) == number)
 }
 
 /// Returns the number of an NVIDIA GPU; the driver has other files, too.
@@ -190,6 +198,7 @@ mod tests {
         assert_eq!(given(&counted, &[("gpu:b", &[1])], true), (vec![3], 2, true), "what is no GPU hides none");
         let unknown = with("gpu:d", vec![Vec::new()]);
         assert_eq!(given(&unknown, &[("gpu:b", &[1])], true), (vec![3], 2, false), "it may open the last one");
-        assert_eq!(files.missing().collect::<Vec<_>>(), [Path::new("/dev/gone")]);
+        let missing: Vec<&Path> = files.missing().map(PathBuf::as_path).collect();
+        assert_eq!(missing, ["/dev/null", "/dev/zero", "/dev/zero", "/dev/gone"].map(Path::new));
     }
 }

@@ -389,7 +389,8 @@ typedef struct rms_change {
     int32_t is_done;
     // The negotiation; 0: none, as a stage of the job begins, someone else requested the change, or nodes are lost.
     uint64_t id;
-    // Counts the changes of the application's nodes, from 1.
+    // How often the application's nodes have changed so far, from 1, as rms_generation() returns it: changes that are
+    // still to be reported count, so several may have the same one.
     uint32_t generation;
     // The number of nodes to use after this change.
     uint32_t n_after;

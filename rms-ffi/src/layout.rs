@@ -305,7 +305,8 @@ pub struct Change {
     pub is_done: i32,
     /// The negotiation; 0: none, as a stage of the job begins, someone else requested the change, or nodes are lost.
     pub id: u64,
-    /// Counts the changes of the application's nodes, from 1.
+    /// How often the application's nodes have changed so far, from 1, as rms_generation() returns it: changes that are
+    /// still to be reported count, so several may have the same one.
     pub generation: u32,
     /// The number of nodes to use after this change.
     pub n_after: u32,

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::{ConfigError, Written};
-use crate::cgroup::DeviceNumber;
-use crate::devices::DeviceFiles;
+use crate::devices::{DeviceFiles, is_everyones};
 
 /// The ways to write devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,13 +130,6 @@ fn files_of(name: &str, written: WrittenFiles, seen: &mut BTreeSet<PathBuf>) -> 
         Some(file) => Err(ConfigError::EveryonesFile(file.clone())),
         None => Ok(each),
     }
-}
-
-/// Returns whether the file is, under any name, a device that programs open without requesting it.
-fn is_everyones(file: &Path) -> bool {
-    let all = ["/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx"];
-    let number = DeviceNumber::of(file);
-    number.is_some() && all.into_iter().any(|known| DeviceNumber::of(Path::new(known)) == number)
 }
 
 /// Returns the count if the name and the number of devices are valid.

@@ -269,7 +269,10 @@ fn examples() -> Vec<Fact> {
             options: vec![request()],
         },
         Fact::StartsPromised {
-            starts: vec![(job, Some(Promise { at, option_idx: 1, nodes: Vec::new(), spans: Vec::new() })), (JobId(300), None)],
+            starts: vec![
+                (job, Some(Promise { at, option_idx: 1, nodes: Vec::new(), spans: Vec::new() })),
+                (JobId(300), None),
+            ],
         },
     ]
 }
