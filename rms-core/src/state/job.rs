@@ -446,8 +446,7 @@ impl Started {
         self.evolved.as_ref().map_or(self.nodes.len() as u32, |evolved| evolved.started_with).max(1)
     }
 
-    /// Returns the nodes of all stages, where its cluster is shared by cores; see
-    /// [`Course`](crate::state::course::Course).
+    /// Returns the nodes of all stages, where its cluster is shared by cores; see [`Course`].
     pub fn row(&self) -> &[NodeId] {
         self.evolved.as_ref().map_or(&[], |evolved| &evolved.course.row)
     }
