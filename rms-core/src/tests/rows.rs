@@ -91,6 +91,26 @@ fn stages_to_come_are_kept_when_their_cluster_is_shared_by_cores_from_now_on() {
     }
 }
 
+/// The file of a server says `cores` from its next start on: no agent is connected then.
+#[test]
+fn stages_to_come_are_kept_when_a_server_starts_with_another_allocation() {
+    let mut world = shared(&[(4, 0), (4, 0), (4, 0), (4, 0)]);
+    world.set("allocation", "nodes");
+    let job = world.submit_with(|submission| {
+        submission.evolving = Some(profile("1x50s,3x80s", ExpandLimit::TWICE, false));
+        submission.cpus_per_task = 1;
+    });
+    world.until(1);
+    world.restart(0);
+    world.set("allocation", "cores");
+    assert_eq!(world.named(job).len(), 3);
+    (1..=4).for_each(|idx| drop(world.comes_back(&format!("n{idx}"))));
+    let small: Vec<JobId> = (0..5).map(|_| world.tasks(4, 300)).collect();
+    world.until(50);
+    let n_started = small.iter().filter(|job| !world.held(**job).is_empty()).count();
+    assert_eq!((n_started, world.held(job).len()), (1, 3));
+}
+
 #[test]
 fn stages_wait_for_nodes_that_nobody_has_anything_of() {
     let mut world = shared(&[(4, 0), (4, 0), (4, 0)]);
