@@ -324,8 +324,10 @@ impl NodeLoop {
         let execution = (desired.job, desired.run);
         // The job may have left this node and come back: what was kept for followers is replaced.
         let was_kept = self.lingering.remove(&execution).is_some();
-        if was_kept && self.jobs.get(&execution).is_some_and(|local| local.stay.submitted != desired.launch.submitted) {
-            // The streams of one job must not be read as those of another.
+        let comes_back = |stay: Stay| stay.submitted == desired.launch.submitted && stay.is_before(desired.stay());
+        if was_kept && self.jobs.get(&execution).is_some_and(|local| !comes_back(local.stay)) {
+            // The streams of one job must not be read as those of another, nor as those of this run: a server that was
+            // restored from a backup starts it again.
             self.drop_job(execution);
             self.remove_entry(execution);
             self.delayed.insert(execution, desired);

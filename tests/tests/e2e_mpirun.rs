@@ -97,6 +97,29 @@ fn an_mpirun_of_one_task_outlives_the_task_on_the_other_node() {
     assert_eq!(read(&deployment, "out"), "whole\nwhole\ncode 0\n");
 }
 
+#[test]
+fn a_daemon_of_mpiexec_outlives_the_agent_of_a_node_without_tasks() {
+    let Some(mpiexec) = Mpi::Mpich.mpirun() else { return eprintln!("SKIPPED: MPICH is not installed") };
+    let mut deployment = Deployment::of_nodes(2);
+    let task = format!(
+        "#!/bin/sh\n\
+         if [ $RMS_TASK_ID = 1 ]; then until [ -e runs ]; do sleep 0.05; done; touch over; exit; fi\n\
+         {} -n 2 sh -c 'touch runs; until [ -e go ]; do sleep 0.05; done; echo whole' > out 2>&1; echo code $? >> out\n",
+        mpiexec.display()
+    );
+    let task = deployment.script("task.sh", &task);
+    let mut run = deployment.command(&["run", "-q", "-N", "2", "-n", "2", &task]).spawn().expect("it starts");
+    wait_until("the other task to end", SOON, || deployment.path().join("over").exists().then_some(()));
+    std::thread::sleep(Duration::from_millis(300));
+    deployment.kill_agent("a2");
+    std::thread::sleep(Duration::from_millis(300));
+    deployment.restart_agent("a2");
+    std::fs::write(deployment.path().join("go"), "").expect("written");
+    let status = run.wait().expect("our child");
+    let out = read(&deployment, "out");
+    assert!(out.ends_with("whole\nwhole\ncode 0\n") && status.success(), "{status}: {out}");
+}
+
 /// A malleable application takes idle nodes, and gives them back when a rigid job needs them.
 fn check_makes_room(mpi: Mpi) {
     let Some(malleable) = installed(mpi, build_negotiating(mpi, "nbody_malleable")) else { return };

@@ -13,6 +13,7 @@ use nix::unistd::{Pid, fchown, pipe2};
 use super::child::{ChildError, ExecStatus, Program};
 use super::start::StartError;
 use super::streams::Input;
+use super::tree;
 use super::user::Account;
 use super::variables::{self, Variables};
 use crate::order::{InputCount, Order, STREAMS_PER_EXEC, WINDOW, cost};
@@ -168,11 +169,16 @@ impl Exec {
         }
     }
 
+    fn has_mpi_daemon(&self) -> bool {
+        std::iter::once(self.pid).chain(tree::descendants(self.pid)).any(tree::is_mpi_daemon)
+    }
+
     /// Closes the pipes, because no client reads any more; the process gets an error when it writes, and the job does
     /// not wait for it. Releases the stream number, which another agent may reuse.
     pub fn abandon(&mut self) {
         self.stream = ABANDONED;
-        self.is_of_other_node = false;
+        // The daemon of an `mpirun` goes on with its ranks, and ends with the `mpirun`.
+        self.is_of_other_node &= self.has_mpi_daemon();
         self.outputs = [None, None];
         self.input = InputPipe::default();
     }

@@ -641,11 +641,11 @@ fn record_exit(
     }
 }
 
-/// Returns whether an `mpirun` of Open MPI runs something here for another node: its daemon leaves the remote shell that
+/// Returns whether an `mpirun` runs something here for another node: the daemon of Open MPI leaves the remote shell that
 /// has started it, and ends with the `mpirun`.
 fn has_mpi_daemon() -> bool {
-    let is_daemon = |pid: Pid| ["orted", "prted"].contains(&tree::name_of(pid).as_str());
-    tree::living(getpid(), &mut BTreeSet::new()).into_iter().any(is_daemon)
+    let living = tree::living(getpid(), &mut BTreeSet::new());
+    living.into_iter().any(|pid| tree::parent_of(pid) == Some(getpid()) && tree::is_mpi_daemon(pid))
 }
 
 /// Returns the wall-clock time, for reports; deadlines use the monotonic clock.

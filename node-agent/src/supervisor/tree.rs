@@ -87,9 +87,11 @@ pub fn is_dead(pid: Pid) -> bool {
     is_over && fields.nth(N_THREADS - 1).and_then(|count| count.parse().ok()).is_none_or(|count: u32| count <= 1)
 }
 
-/// Returns the name of a process, at most 15 bytes of that of its program; empty if it has ended.
-pub fn name_of(pid: Pid) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+/// Returns whether the process is the daemon that an `mpirun` has on a node: of Open MPI, PRRTE, or the MPICH family.
+pub fn is_mpi_daemon(pid: Pid) -> bool {
+    // The kernel keeps 15 bytes of the name.
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    ["orted", "prted", "hydra_pmi_proxy"].contains(&name.trim_end())
 }
 
 /// Returns whether the process is a supervisor that was stopped by a signal, as a job of the same user can do.

@@ -450,6 +450,24 @@ fn another_job_of_the_same_number_waits_for_what_is_kept_of_the_first_to_go() {
     assert!(!scene.has(&Outbound::RemoveEntry { job, run }));
 }
 
+#[test]
+fn a_run_that_is_started_again_waits_for_what_is_kept_of_it_to_go() {
+    let mut scene = Scene::new();
+    let job = followed(job(1));
+    scene.starts(&job);
+    scene.runs(&job);
+    scene.says(&job, done());
+    scene.desire(&[]);
+    scene.orders.clear();
+    // The server was restored from a backup.
+    scene.desire(std::slice::from_ref(&job));
+    let (id, run) = (job.job, job.run);
+    assert!(scene.has(&Outbound::RemoveEntry { job: id, run }), "{:?}", scene.orders);
+    assert_eq!(scene.ordered(&job), None);
+    scene.take(Inbound::Removed { job: id, run });
+    assert!(scene.ordered(&job).is_some());
+}
+
 /// The order to end the second job may come before what is kept of the first is removed.
 #[test]
 fn another_job_of_the_same_number_that_is_ended_while_it_waits_never_starts() {

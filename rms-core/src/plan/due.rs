@@ -10,7 +10,7 @@ use super::fit::Fit;
 use super::policy::Walk;
 use super::slots::{Held, Slot};
 use crate::state::Demand;
-use crate::state::job::{Promise, SOON};
+use crate::state::job::{AT_ONCE, Promise, SOON};
 
 impl Walk<'_, '_> {
     /// Takes what a job was promised: as it was, or what is left of it now, or as soon after it as there is room.
@@ -20,8 +20,10 @@ impl Walk<'_, '_> {
         let kept =
             rest.or_else(|| Some(Slot::of(Held::Taken(Box::new(self.pass.keep(self.spec(job), promise)?)), None)));
         // Those that make room may have begun late themselves, by less than they are given to leave.
-        let late = [promise.at + SOON, promise.at + SOON + SOON];
-        let kept = kept.or_else(|| late.into_iter().find_map(|from| self.keep_rest(job, promise, from)));
+        let late = [AT_ONCE, SOON, SOON + SOON].map(|late| promise.at + late);
+        let now = self.now;
+        let mut to_come = late.into_iter().filter(|at| *at > now);
+        let kept = kept.or_else(|| to_come.find_map(|from| self.keep_rest(job, promise, from)));
         kept.unwrap_or_else(|| self.keep_late(job, demand))
     }
 
@@ -35,7 +37,7 @@ impl Walk<'_, '_> {
         let still = promise.at + SOON;
         let waits = from > self.now;
         let is_soon = (self.now..self.now + SOON + SOON).contains(&still);
-        if !is_soon || (waits && still == self.now) || end <= still.max(from) {
+        if !is_soon || (waits && still == self.now) || end <= from {
             return None;
         }
         let mut rest = JobSpec { options: vec![Request { wall: end.since(from), ..request.clone() }], ..spec.clone() };

@@ -2,7 +2,7 @@
 
 use rms_model::{Settings, Span, Time};
 
-use crate::state::job::SOON;
+use crate::state::job::{AT_ONCE, SOON};
 
 /// Assumes until when jobs stay, at the time of a pass. A job whose wall time is over gets TERM: it leaves soon, or is
 /// killed after the grace time, or nobody knows when it leaves.
@@ -20,7 +20,7 @@ impl Overdue {
     /// Returns until when a job stays that is planned to leave at `planned`. It is later than now, because otherwise
     /// others would be planned onto its nodes.
     pub(super) fn until(self, planned: Time) -> Time {
-        let assumed = [planned, planned + SOON, planned + self.grace];
+        let assumed = [planned, planned + AT_ONCE, planned + SOON, planned + self.grace];
         assumed.into_iter().find(|until| *until > self.now).unwrap_or_else(|| self.unknown())
     }
 
@@ -35,7 +35,7 @@ impl Overdue {
         let change = |span: Span| Some(next_end(self.now - span)? + span);
         let oldest = next_end(Time::EPOCH)?;
         let is_unknown = oldest + self.grace.max(SOON) <= self.now;
-        let changes = [change(SOON), change(self.grace), is_unknown.then(|| self.unknown())];
+        let changes = [change(AT_ONCE), change(SOON), change(self.grace), is_unknown.then(|| self.unknown())];
         changes.into_iter().flatten().min()
     }
 }

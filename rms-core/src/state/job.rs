@@ -132,6 +132,9 @@ pub struct Started {
 /// which they make room.
 pub(crate) const SOON: Span = Span::from_secs(1);
 
+/// Nearly all of them leave within this time.
+pub(crate) const AT_ONCE: Span = Span::from_millis(100);
+
 /// A job's part on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Share {

@@ -118,6 +118,36 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
     }
 }
 
+/// Jobs that last no longer than others are given to leave.
+#[test]
+fn a_job_of_a_second_is_not_passed_because_nodes_leave_late() {
+    for (allocation, millis) in ["nodes", "cores"].into_iter().flat_map(|on| [500, 1000].map(|millis| (on, millis))) {
+        let mut world = world(allocation, 6);
+        let submit = |world: &mut World, nodes, millis| {
+            world.submit_with(|submission| {
+                let wall = Some(Span::from_millis(millis));
+                submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall }];
+                submission.cpus_per_task = 4;
+            })
+        };
+        let first = submit(&mut world, 4, 4000);
+        let _stays = submit(&mut world, 2, 4000 + millis);
+        let _behind = submit(&mut world, 5, 20_000);
+        let short = submit(&mut world, 4, millis);
+        let begun = world.now;
+        world.event(Event::Tick);
+        assert_eq!(world.line(short).estimate, Some(begun + Span::from_secs(4)), "{allocation}");
+        let small = submit(&mut world, 1, 3000);
+        world.now = begun + Span::from_secs(4);
+        world.event(Event::Tick);
+        world.now = begun + Span::from_millis(4012);
+        world.ends(first);
+        world.event(Event::Tick);
+        let states = [short, small].map(|job| world.line(job).state);
+        assert_eq!(states, [JobState::Started, JobState::Waiting], "{allocation}, {millis} ms");
+    }
+}
+
 /// Its later, smaller stage is where another one is promised nodes that are named, because a job that wants nodes which
 /// follow one another waits, too.
 #[test]
@@ -226,10 +256,12 @@ fn a_promise_for_which_nobody_makes_room_is_given_anew_after_a_second() {
         let limit = world.now + Span::from_secs(10);
         world.now = limit;
         world.event(Event::Tick);
-        assert_eq!(world.line(next).estimate, Some(limit), "{allocation}");
-        assert_eq!(world.rms.next_timer(), Some(limit + Span::from_secs(1)), "{allocation}");
-        world.now = limit + Span::from_secs(1);
-        world.event(Event::Tick);
+        for late in [Span::from_millis(100), Span::from_secs(1)] {
+            assert_eq!(world.line(next).estimate, Some(world.now), "{allocation}");
+            assert_eq!(world.rms.next_timer(), Some(limit + late), "{allocation}");
+            world.now = limit + late;
+            world.event(Event::Tick);
+        }
         assert_eq!(world.line(next).estimate, Some(limit + Span::from_secs(10)), "{allocation}: it is killed then");
     }
 }
@@ -389,7 +421,7 @@ fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {
     let is_moldable = dice.chance(20);
     world.submit_with(|submission| {
         let mut shape = || {
-            let wall = Span::from_millis(i64::from(dice.number(20, 600)) * 100);
+            let wall = Span::from_millis(i64::from(dice.number(2, 600)) * 100);
             Shape { nodes: Nodes::Count(dice.number(1, n_nodes)), wall: Some(wall) }
         };
         submission.shapes = if is_moldable { vec![shape(), shape()] } else { vec![shape()] };
@@ -402,7 +434,7 @@ fn submit_some(dice: &mut Dice, world: &mut World, n_nodes: u32) {
 
 fn submit_stages(dice: &mut Dice, world: &mut World, n_nodes: u32) {
     let stages: Vec<String> =
-        (0..dice.number(1, 3)).map(|_| format!("{}x{}s", dice.number(1, n_nodes), dice.number(2, 20))).collect();
+        (0..dice.number(1, 3)).map(|_| format!("{}x{}s", dice.number(1, n_nodes), dice.number(1, 20))).collect();
     let limit = dice.one_of(&[ExpandLimit::NONE, ExpandLimit::TWICE]);
     let is_compacted = dice.chance(30);
     world.submit_with(|submission| {
