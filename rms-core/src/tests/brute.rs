@@ -61,6 +61,8 @@ enum Part {
 
 /// How long jobs may take to leave that are ended at the end of their wall time.
 const LEAVES: Span = Span::from_secs(1);
+/// And how long nearly all of them take.
+const AT_ONCE: Span = Span::from_millis(100);
 
 /// What a running or planned job uses.
 #[derive(Clone, Debug)]
@@ -132,7 +134,7 @@ impl Waiting {
     fn rest(&self, now: Time, from: Time) -> Option<JobRequest> {
         let promised = self.promised.filter(|at| (*at - LEAVES..=*at + LEAVES).contains(&now))?;
         let wall = (promised + self.request.wall).since(from);
-        (from >= promised && self.request.wall > LEAVES).then_some(JobRequest { wall, ..self.request })
+        (from >= promised && !wall.is_zero()).then_some(JobRequest { wall, ..self.request })
     }
 }
 
@@ -262,10 +264,17 @@ impl BruteForce<'_> {
             return;
         };
         let beside = BruteForce { uses: [self.uses.as_slice(), so_far].concat(), ..self.clone() };
-        let kept = waiting.promised.filter(|promised| promised == at).map(|at| at + LEAVES);
-        let rest_from = if said[idx].starts { Some(self.now) } else { kept };
-        let rest = rest_from.and_then(|from| Some((from, from + waiting.rest(self.now, from)?.wall)));
-        for (from, until) in [Some((*at, *at + waiting.request.wall)), rest].into_iter().flatten() {
+        let is_kept = waiting.promised == Some(*at);
+        let rest_from = match said[idx].starts {
+            true => vec![self.now],
+            false if is_kept => {
+                [AT_ONCE, LEAVES].map(|late| *at + late).into_iter().filter(|at| *at > self.now).collect()
+            }
+            false => Vec::new(),
+        };
+        let rest = |from: Time| Some((from, from + waiting.rest(self.now, from)?.wall));
+        let rests = rest_from.into_iter().filter_map(rest);
+        for (from, until) in std::iter::once((*at, *at + waiting.request.wall)).chain(rests) {
             let mut ways: Vec<Vec<(usize, Part)>> = vec![Vec::new()];
             for place in nodes {
                 let parts = waiting.request.parts(&self.machines[*place]);
@@ -457,8 +466,9 @@ impl SmallCluster {
                 assert!(ways.contains(part), "{job} has {part:?} of node {place}, but asks for {request:?}");
             }
             let end = started.planned_until();
-            // A job that should have left stays a second more, or the ten of its grace time, or ten from now on.
-            let assumed = [end, end + LEAVES, end + Span::from_secs(10)];
+            // A job that should have left stays a tenth of a second more, or a second, or the ten of its grace time, or
+            // ten from now on.
+            let assumed = [end, end + AT_ONCE, end + LEAVES, end + Span::from_secs(10)];
             let until = assumed.into_iter().find(|until| *until > now).unwrap_or(now + Span::from_secs(10));
             uses.push(Use { from: started.at, until, parts });
         }

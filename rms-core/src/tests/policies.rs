@@ -86,11 +86,12 @@ fn who_would_have_delayed_the_next_job_starts_while_a_late_one_stays() {
         world.event(Event::Tick);
         assert!(!is_started(&mut world, short) && !is_started(&mut world, shorter), "{policy}, {allocation}");
 
-        let changes = limit + Span::from_secs(1);
-        assert_eq!(world.rms.next_timer(), Some(changes), "{policy}, {allocation}");
-        world.now = changes;
-        world.event(Event::Tick);
-        assert!(is_started(&mut world, short), "{policy}, {allocation}");
+        for (late, starts) in [(Span::from_millis(100), false), (Span::from_secs(1), true)] {
+            assert_eq!(world.rms.next_timer(), Some(limit + late), "{policy}, {allocation}");
+            world.now = limit + late;
+            world.event(Event::Tick);
+            assert_eq!(is_started(&mut world, short), starts, "{policy}, {allocation}, {late:?}");
+        }
         for _ in 0..2 {
             let estimate = world.line(next).estimate;
             assert_eq!(estimate, Some(limit + Span::from_secs(10)), "{policy}, {allocation}: it is killed then");
