@@ -412,6 +412,9 @@ fn options_without_effect_and_values_that_are_named_twice_are_refused() {
         (&["sim", "gain"][..], &["--partition", "1"][..], "--partition is for traces"),
         (&["sim", "tune", TRACE][..], &[&twice[..], &["--timer", "1s,1s"]].concat()[..], "--timer names 1s twice"),
         (&["sim", "sd", "--cirne", "w1"][..], &["--cut-offs", "5,5"][..], "--cut-offs names 5 twice"),
+        (&["sim", "sd", "--cirne", "w1"][..], &["--models", "ideal,ideal"][..], "--models names ideal twice"),
+        (&["sim", "sd", "--cirne", "w1"][..], &["--factors", "0.5,1/2"][..], "--factors names 0.5 twice"),
+        (&["sim", "sd", "--cirne", "w1"][..], &["--malleable-share", "50,50"][..], "--malleable-share names 50 twice"),
     ] {
         let output = rms(&[first, options].concat());
         let said = String::from_utf8_lossy(&output.stderr);

@@ -10,7 +10,7 @@ use rms_server::journal::Past;
 use rms_sim::batch::tune::Launchers;
 use rms_sim::batch::{ClusterNodes, JournalJobs, known_nodes};
 
-use super::twice;
+use super::check_once;
 use crate::failure::Failure;
 use crate::place;
 
@@ -63,9 +63,7 @@ pub(super) fn apply(settings: &mut Settings, changes: &[String], nodes: &[Cluste
         pairs.push((key.trim(), value.trim()));
     }
     let keys: Vec<&str> = pairs.iter().map(|(key, _)| *key).collect();
-    if let Some(key) = twice(&keys) {
-        return Err(Failure::usage(format!("--set names {key} twice: write each setting once")));
-    }
+    check_once("--set", &keys, |key| key.to_string())?;
     for (key, _) in &pairs {
         if let Some(Subject::Cluster(name)) = Settings::subject_of(key)
             && !clusters.contains(name)
@@ -107,7 +105,7 @@ mod tests {
     fn a_key_that_is_there_twice_is_refused() {
         let changed = |changes: [&str; 2]| apply(&mut Settings::default(), &changes.map(str::to_owned), &nodes());
         let refused = changed(["fair_start=1s", "fair_start = 2s"]).expect_err("which one?");
-        assert!(refused.message.contains("--set names fair_start twice: write each setting once"), "{refused:?}");
+        assert!(refused.message.contains("--set names fair_start twice: write it once"), "{refused:?}");
         assert!(changed(["fair_start=1s", "fair_start@a=2s"]).is_ok(), "one of them is for a cluster");
     }
 

@@ -22,6 +22,8 @@ mod trace_file;
 mod tune;
 mod views;
 
+use std::fmt::Display;
+
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 
@@ -84,8 +86,9 @@ pub fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-/// Returns the first value that is listed twice.
-fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
+/// Refuses a value that is listed twice: what it stands for would be simulated twice.
+fn check_once<T: PartialEq, W: Display>(option: &str, values: &[T], word: impl Fn(&T) -> W) -> Result<(), Failure> {
     let again = |(idx, value): &(usize, &T)| values[..*idx].contains(value);
-    values.iter().enumerate().find(again).map(|(_, value)| value)
+    let twice = values.iter().enumerate().find(again).map(|(_, value)| word(value));
+    twice.map_or(Ok(()), |word| Err(Failure::usage(format!("{option} names {word} twice: write it once"))))
 }

@@ -13,11 +13,11 @@ use rms_sim::workload::cirne::Cirne;
 use rms_sim::workload::swf::TraceJob;
 use serde_json::{Value, json};
 
+use super::check_once;
 use super::cost::Cost;
 use super::sd_figures::{self, Bar, Heat};
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
-use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
@@ -163,12 +163,14 @@ fn factor(text: &str) -> Result<Ratio, String> {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    if let Some(policy) = twice(&args.against) {
-        return Err(Failure::usage(format!("--against names {policy} twice: write each policy once")));
-    }
-    if let Some(cut_off) = twice(&args.cut_offs) {
-        return Err(Failure::usage(format!("--cut-offs names {cut_off} twice: write each cut-off once")));
-    }
+    check_once("--against", &args.against, Policy::to_string)?;
+    check_once("--cut-offs", &args.cut_offs, MaxSlowdown::to_string)?;
+    check_once("--models", &args.models, |model| model.word())?;
+    check_once("--factors", &args.factors, Ratio::to_string)?;
+    check_once("--mates", &args.mates, u32::to_string)?;
+    check_once("--sharers", &args.sharers, u32::to_string)?;
+    check_once("--malleable-share", &args.malleable_share, u32::to_string)?;
+    check_once("--run-times", &args.run_times, |run_times| run_times.word())?;
     let Jobs { title, n_nodes, cores_per_node, jobs, n_dropped } = args.jobs()?;
     let study = Study {
         n_nodes,

@@ -10,12 +10,12 @@ use rms_model::{Allocation, Policy, Settings, Span};
 use rms_sim::batch::{Batch, BatchError, Summary, TraceJobs, Workload, uniform_nodes};
 
 use super::answer::{ComparedAnswer, RunAnswer, write_heat};
+use super::check_once;
 use super::cost::Cost;
 use super::progress::Progress;
 use super::schedule::ScheduleFile;
 use super::side_by_side;
 use super::trace_file::TraceArgs;
-use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 
@@ -83,9 +83,7 @@ impl From<AllocationArg> for Allocation {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
-    if let Some(policy) = twice(&args.policy) {
-        return Err(Failure::usage(format!("--policy names {policy} twice: write each policy once")));
-    }
+    check_once("--policy", &args.policy, Policy::to_string)?;
     check_outputs(args)?;
     let begun = Instant::now();
     let cost = Cost::now();

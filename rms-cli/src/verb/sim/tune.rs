@@ -9,11 +9,11 @@ use rms_sim::batch::tune::{Advice, Interval, LEAST_RESAMPLES, Launchers, Point, 
 use rms_sim::batch::{ClusterNodes, TraceJobs, Workload, uniform_nodes};
 use serde_json::{Value, json};
 
+use super::check_once;
 use super::curve;
 use super::journal_file;
 use super::side_by_side;
 use super::trace_file::{CleaningArgs, read_trace};
-use super::twice;
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
@@ -90,9 +90,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
         return Err(Failure::usage("--block: a block has some length: write a span like 1d"));
     }
     for (option, spans) in [("--fair-start", &args.fair_start), ("--timer", &args.timer)] {
-        if let Some(span) = twice(spans) {
-            return Err(Failure::usage(format!("{option} names {span} twice: write each once")));
-        }
+        check_once(option, spans, Span::to_string)?;
     }
     let default = Sweep::default();
     let or = |given: &Vec<Span>, default: Vec<Span>| if given.is_empty() { default } else { given.clone() };
