@@ -112,8 +112,10 @@ fn a_daemon_of_mpiexec_outlives_the_agent_of_a_node_without_tasks() {
     wait_until("the other task to end", SOON, || deployment.path().join("over").exists().then_some(()));
     std::thread::sleep(Duration::from_millis(300));
     deployment.kill_agent("a2");
-    std::thread::sleep(Duration::from_millis(300));
     deployment.restart_agent("a2");
+    // An `mpiexec` that is about to end would count that as a failure.
+    let has_lost_it = || read(&deployment, "out").contains("lost the other node").then_some(());
+    wait_until("the remote shell to lose the node", SOON, has_lost_it);
     std::fs::write(deployment.path().join("go"), "").expect("written");
     let status = run.wait().expect("our child");
     let out = read(&deployment, "out");
