@@ -224,6 +224,37 @@ fn stages_that_are_to_wait_for_the_next_one_stay_where_they_were_planned() {
     }
 }
 
+/// The node that was promised for a stage is left some milliseconds late. Another one is free, and promised to a job that
+/// can use no other.
+#[test]
+fn a_stage_waits_for_its_own_nodes_before_it_takes_those_of_others() {
+    let mut world = world("cores", 3);
+    let submit = |world: &mut World, name: &str, secs| {
+        world.submit_with(|submission| {
+            let wall = Some(Span::from_secs(secs));
+            submission.shapes = vec![Shape { nodes: Nodes::Count(1), wall }];
+            submission.cpus_per_task = 4;
+            submission.constraint.nodelist = [name.to_owned()].into();
+        })
+    };
+    let [late, punctual] = ["n1", "n3"].map(|name| submit(&mut world, name, 10));
+    let evolving = world.submit_with(|submission| {
+        submission.evolving = Some(profile("1x10s,2x20s", ExpandLimit::TWICE, false));
+        submission.cpus_per_task = 4;
+    });
+    let other = submit(&mut world, "n3", 30);
+    let begun = world.now;
+    world.event(Event::Tick);
+    assert_eq!(world.line(other).estimate, Some(begun + Span::from_secs(10)));
+    world.now = begun + Span::from_secs(10);
+    world.ends(punctual);
+    world.event(Event::Tick);
+    assert_eq!(world.line(other).state, JobState::Started);
+    world.now = begun + Span::from_millis(10_012);
+    world.ends(late);
+    assert_eq!(world.rms.state().jobs()[&evolving].nodes().len(), 2);
+}
+
 #[test]
 fn a_late_stage_begins_once_its_node_is_back_and_not_with_the_next_pass() {
     for allocation in ["nodes", "cores"] {
