@@ -31,6 +31,14 @@ fn world(allocation: &str, n_nodes: u32) -> World {
     world
 }
 
+/// Submits a job with all CPUs of so many nodes.
+fn submit_whole(world: &mut World, n_nodes: u32, wall: Span) -> JobId {
+    world.submit_with(|submission| {
+        submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(wall) }];
+        submission.cpus_per_task = 4;
+    })
+}
+
 /// Two jobs run, each until the end of its time. Three nodes are promised from the end of the first on; between the two
 /// ends, a job behind gets two.
 #[test]
@@ -86,12 +94,7 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
     let texts = ["4x4s,2x4s", "2x4s,4x4s", "4x8s"];
     for (allocation, text) in ["nodes", "cores"].into_iter().flat_map(|on| texts.map(|text| (on, text))) {
         let mut world = world(allocation, 4);
-        let submit = |world: &mut World, nodes, secs| {
-            world.submit_with(|submission| {
-                submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall: Some(Span::from_secs(secs)) }];
-                submission.cpus_per_task = 4;
-            })
-        };
+        let submit = |world: &mut World, nodes, secs| submit_whole(world, nodes, Span::from_secs(secs));
         let first = [(); 4].map(|()| submit(&mut world, 1, 5));
         let evolving = world.submit_with(|submission| {
             submission.evolving = Some(profile(text, ExpandLimit::NONE, false));
@@ -123,13 +126,7 @@ fn an_application_with_a_profile_is_promised_its_start_and_not_overtaken() {
 fn a_job_of_a_second_is_not_passed_because_nodes_leave_late() {
     for (allocation, millis) in ["nodes", "cores"].into_iter().flat_map(|on| [500, 1000].map(|millis| (on, millis))) {
         let mut world = world(allocation, 6);
-        let submit = |world: &mut World, nodes, millis| {
-            world.submit_with(|submission| {
-                let wall = Some(Span::from_millis(millis));
-                submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall }];
-                submission.cpus_per_task = 4;
-            })
-        };
+        let submit = |world: &mut World, nodes, millis| submit_whole(world, nodes, Span::from_millis(millis));
         let first = submit(&mut world, 4, 4000);
         let _stays = submit(&mut world, 2, 4000 + millis);
         let _behind = submit(&mut world, 5, 20_000);
@@ -194,13 +191,7 @@ fn an_application_with_a_profile_starts_beside_nodes_that_are_named_for_others()
 fn stages_that_are_to_wait_for_the_next_one_stay_where_they_were_planned() {
     for allocation in ["nodes", "cores"] {
         let mut world = world(allocation, 4);
-        let submit = |world: &mut World, nodes, secs| {
-            world.submit_with(|submission| {
-                let wall = Some(Span::from_secs(secs));
-                submission.shapes = vec![Shape { nodes: Nodes::Count(nodes), wall }];
-                submission.cpus_per_task = 4;
-            })
-        };
+        let submit = |world: &mut World, nodes, secs| submit_whole(world, nodes, Span::from_secs(secs));
         let submit_stages = |world: &mut World, text, limit, priority| {
             world.submit_with(|submission| {
                 submission.evolving = Some(profile(text, limit, false));

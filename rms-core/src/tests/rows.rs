@@ -67,17 +67,23 @@ fn a_small_job_runs_on_a_node_to_come_only_until_it_comes() {
     assert_eq!((world.held(grows), world.held(long)), (vec![1], vec![2]));
 }
 
+/// Returns a cluster that is allocated by whole nodes, and an application on one of its four nodes that will need three.
+fn growing_on_whole_nodes() -> (World, JobId) {
+    let mut world = shared(&[(4, 0), (4, 0), (4, 0), (4, 0)]);
+    world.set("allocation", "nodes");
+    let job = world.submit_with(|submission| {
+        submission.evolving = Some(profile("1x50s,3x80s", ExpandLimit::TWICE, false));
+        submission.cpus_per_task = 1;
+    });
+    world.until(1);
+    (world, job)
+}
+
 /// A change of the allocation applies to jobs that start from then on.
 #[test]
 fn stages_to_come_are_kept_when_their_cluster_is_shared_by_cores_from_now_on() {
     for n_tasks in [1, 4] {
-        let mut world = shared(&[(4, 0), (4, 0), (4, 0), (4, 0)]);
-        world.set("allocation", "nodes");
-        let job = world.submit_with(|submission| {
-            submission.evolving = Some(profile("1x50s,3x80s", ExpandLimit::TWICE, false));
-            submission.cpus_per_task = 1;
-        });
-        world.until(1);
+        let (mut world, job) = growing_on_whole_nodes();
         world.set("allocation", "cores");
         assert_eq!(world.named(job).len(), 3);
         let small: Vec<JobId> = (0..5).map(|_| world.tasks(n_tasks, 300)).collect();
@@ -94,13 +100,7 @@ fn stages_to_come_are_kept_when_their_cluster_is_shared_by_cores_from_now_on() {
 /// The file of a server says `cores` from its next start on: no agent is connected then.
 #[test]
 fn stages_to_come_are_kept_when_a_server_starts_with_another_allocation() {
-    let mut world = shared(&[(4, 0), (4, 0), (4, 0), (4, 0)]);
-    world.set("allocation", "nodes");
-    let job = world.submit_with(|submission| {
-        submission.evolving = Some(profile("1x50s,3x80s", ExpandLimit::TWICE, false));
-        submission.cpus_per_task = 1;
-    });
-    world.until(1);
+    let (mut world, job) = growing_on_whole_nodes();
     world.restart(0);
     world.set("allocation", "cores");
     assert_eq!(world.named(job).len(), 3);
