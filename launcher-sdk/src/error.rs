@@ -3,6 +3,7 @@
 use rms_api::Refused;
 use std::time::Duration;
 
+use rms_model::JobId;
 use rms_wire::LinkError;
 use rms_wire::link::EndpointError;
 use thiserror::Error;
@@ -60,6 +61,9 @@ pub enum CallError {
         "the link to the server broke before its answer came; look with 'rms queue' and 'rms history' whether it was done"
     )]
     Interrupted(#[source] LinkError),
+    /// The server was restored from a backup and does not know the job; a later one has its number now.
+    #[error("the server was restored from a backup: it has lost this job {0}, and another job has its number")]
+    OtherJob(JobId),
     /// The server's answer does not belong to this call.
     #[error("the server answered something else than was asked")]
     Unexpected,

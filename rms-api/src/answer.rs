@@ -28,6 +28,10 @@ pub struct JobChange {
     pub nodes: Vec<String>,
     /// Set once the job has ended.
     pub outcome: Option<Outcome>,
+    /// When the job was submitted. With its number it names the job for ever: a server that was restored from a backup
+    /// gives the numbers of later jobs again. Servers that are older than this field do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted: Option<Time>,
 }
 
 /// The states of 001, Fig. 4, plus `Held` for a job whose launcher must not send a request.

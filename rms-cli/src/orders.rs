@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use launcher_sdk::{CallError, Client, JobsDone, Select};
-use rms_model::JobId;
+use launcher_sdk::{CallError, Client, Select};
+use rms_api::filter::JobFilter;
+use rms_model::{JobId, Time};
 
 use crate::failure::Failure;
 
@@ -23,6 +24,8 @@ pub enum JobOrder {
 pub struct Orders {
     client: Client,
     job: JobId,
+    /// When the job was submitted, once that is known: a restored server may give its number to another job.
+    pub submitted: Option<Time>,
     waiting: VecDeque<JobOrder>,
     going: Option<Underway<Result<(), Failure>>>,
     /// Since when the order that is under way has been.
@@ -34,7 +37,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Orders {
     pub fn new(client: Client, job: JobId) -> Orders {
-        Orders { client, job, waiting: VecDeque::new(), going: None, since: Instant::now() }
+        Orders { client, job, submitted: None, waiting: VecDeque::new(), going: None, since: Instant::now() }
     }
 
     /// Queues an order after those that are not done yet.
@@ -54,13 +57,13 @@ impl Orders {
     /// Waits until the next order is done; cancel-safe: no order is lost.
     ///
     /// # Errors
-    /// The server cannot be reached. A refused order counts as done: the job has just ended.
+    /// The server cannot be reached, or another job has the number now. A refused order counts as done: the job has just ended.
     pub async fn next(&mut self) -> Result<(), Failure> {
         if self.going.is_none() {
             let Some(order) = self.waiting.pop_front() else { return Ok(()) };
-            let (client, job) = (self.client.clone(), self.job);
+            let (client, job, submitted) = (self.client.clone(), self.job, self.submitted);
             self.since = Instant::now();
-            self.going = Some(Box::pin(async move { Ok(send(&client, job, order).await.map(drop)?) }));
+            self.going = Some(Box::pin(async move { Ok(send(&client, job, submitted, order).await?) }));
         }
         let done = match &mut self.going {
             Some(going) => going.await,
@@ -71,10 +74,16 @@ impl Orders {
     }
 }
 
-async fn send(client: &Client, job: JobId, order: JobOrder) -> Result<JobsDone, CallError> {
+async fn send(client: &Client, job: JobId, submitted: Option<Time>, order: JobOrder) -> Result<(), CallError> {
+    if let Some(submitted) = submitted {
+        let found = client.queue_of(JobFilter { jobs: vec![job], ..JobFilter::default() }).await?;
+        if found.jobs.iter().any(|line| line.submitted != submitted) {
+            return Err(CallError::OtherJob(job));
+        }
+    }
     let select = Select::Ids(vec![job]);
     match order {
-        JobOrder::Cancel => client.cancel(select).await,
-        JobOrder::Signal(signal) => client.signal(select, signal).await,
+        JobOrder::Cancel => client.cancel(select).await.map(drop),
+        JobOrder::Signal(signal) => client.signal(select, signal).await.map(drop),
     }
 }

@@ -47,6 +47,7 @@ impl From<CallError> for Failure {
             CallError::Refused(refused) => Failure::new(refused.kind, refused.message),
             CallError::Connect(error) => error.into(),
             CallError::Interrupted(_) => Failure::new("interrupted", chain(&error)).exit(Exit::UNKNOWN),
+            CallError::OtherJob(_) => Failure::new("other_job", error).hint("submit it again").exit(Exit::SYSTEM),
             CallError::Unexpected => Failure::new("unexpected", error),
         }
     }

@@ -26,6 +26,7 @@ impl Context {
             state: entry.state(),
             nodes: self.state().node_names(entry.nodes()),
             outcome: ending.filter(|ending| !ending.requeue).map(|ending| ending.outcome.clone()),
+            submitted: Some(entry.submitted),
         }));
     }
 

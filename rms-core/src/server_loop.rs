@@ -324,6 +324,7 @@ fn look_up(state: &State, job: JobId) -> Option<Found> {
         Phase::Submitted { .. } | Phase::RequestSent | Phase::Waiting | Phase::Started(_) => None,
     };
     let nodes = entry.nodes().iter().filter_map(|node| state.nodes().get(node)).map(|node| node.name.clone()).collect();
-    let change = JobChange { job, run: entry.run, state: entry.state(), nodes, outcome };
+    let change =
+        JobChange { job, run: entry.run, state: entry.state(), nodes, outcome, submitted: Some(entry.submitted) };
     Some(Found { owner: entry.spec.owner.clone(), submitted: entry.submitted, change })
 }

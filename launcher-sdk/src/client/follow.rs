@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 pub use rms_wire::{Missing, Offset, Stream};
 
 use self::input::{Inputs, Protocol};
+use super::watch::Submissions;
 use super::{Client, begin};
 use crate::error::CallError;
 
@@ -61,7 +62,8 @@ impl Follow {
         let inputs = input.then(|| Arc::new(Inputs::new(inputs)));
         tokio::spawn(async move {
             let position = Position::new(job);
-            let mut follower = Follower { client, position, inputs, events: event_sender };
+            let mut follower =
+                Follower { client, known: Submissions::default(), position, inputs, events: event_sender };
             if let Err(error) = follower.run().await {
                 // The receiver may have been dropped.
                 let _ = follower.events.send(Err(error)).await;
@@ -179,6 +181,7 @@ impl Position {
 
 struct Follower {
     client: Client,
+    known: Submissions,
     position: Position,
     /// Absent if the caller sends no input.
     inputs: Option<Arc<Inputs>>,
@@ -246,6 +249,7 @@ impl Follower {
             let event = match received {
                 Ok(Some(Followed::Chunk(chunk))) => self.position.take_new(chunk),
                 Ok(Some(Followed::Change(change))) => {
+                    self.known.check(&change)?;
                     self.position.apply(&change);
                     // Until then input would only lie in the server's memory, and be lost with it.
                     if !change.nodes.is_empty() && !repeats {
@@ -330,7 +334,7 @@ mod tests {
 
     fn on(run: u32, nodes: &[&str]) -> JobChange {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        JobChange { job: JobId(1), run: Run(run), state: JobState::Started, nodes, outcome: None }
+        JobChange { job: JobId(1), run: Run(run), state: JobState::Started, nodes, outcome: None, submitted: None }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rms_api::answer::{JobChange, JobState};
-use rms_model::{JobId, Run};
+use rms_model::{JobId, Run, Time};
 use rms_wire::{Backoff, ClientRequest, Followed};
 use tokio::sync::mpsc;
 
@@ -29,7 +29,8 @@ impl Watch {
         let (sender, changes) = mpsc::channel(64);
         let open = jobs.into_iter().collect();
         tokio::spawn(async move {
-            let mut watcher = Watcher { client, open, last: BTreeMap::new(), patience, sender };
+            let known = Submissions::default();
+            let mut watcher = Watcher { client, open, known, last: BTreeMap::new(), patience, sender };
             if let Err(error) = watcher.run().await {
                 // The receiver may have been dropped.
                 let _ = watcher.sender.send(Err(error)).await;
@@ -42,7 +43,8 @@ impl Watch {
     /// Cancel safe.
     ///
     /// # Errors
-    /// A job does not exist, or the server is unreachable for too long. Nothing comes after an error.
+    /// A job does not exist, another job has its number now, or the server is unreachable for too long. Nothing comes
+    /// after an error.
     pub async fn next(&mut self) -> Result<Option<JobChange>, CallError> {
         self.changes.recv().await.transpose()
     }
@@ -61,6 +63,22 @@ pub(crate) fn has_ended(change: &JobChange) -> bool {
     }
 }
 
+/// When the jobs that are watched were submitted, as the first change of each says.
+#[derive(Debug, Default)]
+pub(super) struct Submissions(BTreeMap<JobId, Time>);
+
+impl Submissions {
+    /// # Errors
+    /// The change is one of another job with the same number ([`CallError::OtherJob`]).
+    pub(super) fn check(&mut self, change: &JobChange) -> Result<(), CallError> {
+        let Some(submitted) = change.submitted else { return Ok(()) };
+        match *self.0.entry(change.job).or_insert(submitted) == submitted {
+            true => Ok(()),
+            false => Err(CallError::OtherJob(change.job)),
+        }
+    }
+}
+
 /// How long to retry refusals: a server whose disk is full refuses queries for an ended job until there is space.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -70,6 +88,7 @@ const MAX_JOBS: usize = 10_000;
 struct Watcher {
     client: Client,
     open: BTreeSet<JobId>,
+    known: Submissions,
     /// The last reported state of each job, so that it is not reported again after a reconnection.
     last: BTreeMap<JobId, (Run, JobState)>,
     /// How long a temporary refusal is retried before it is reported.
@@ -98,6 +117,7 @@ impl Watcher {
                 };
                 match received {
                     Ok(Some(Followed::Change(change))) => {
+                        self.known.check(&change)?;
                         received_any = true;
                         self.report(change).await;
                     }
@@ -156,6 +176,7 @@ mod tests {
     use std::path::Path;
     use std::time::{SystemTime, UNIX_EPOCH};
 
+    use crate::client::follow::FollowEvent;
     use rms_api::Refused;
     use rms_model::{Identity, Outcome, Role, Span, Time};
     use rms_wire::tls::draw_serial;
@@ -210,7 +231,7 @@ mod tests {
                 return link.close("it dies");
             }
             let (nodes, outcome) = (Vec::new(), Some(Outcome::Completed));
-            let change = JobChange { job, run: Run(1), state: JobState::Finished, nodes, outcome };
+            let change = JobChange { job, run: Run(1), state: JobState::Finished, nodes, outcome, submitted: None };
             for told in [Followed::Change(change), Followed::End] {
                 channel.send(&told).await.expect("the client listens");
             }
@@ -222,6 +243,39 @@ mod tests {
         // With delays up to ten seconds it would take some fifteen.
         let told = tokio::time::timeout(Duration::from_secs(9), watch.next()).await.expect("soon");
         assert_eq!(told.expect("a change").expect("no error").job, job);
+    }
+
+    /// A server that was restored from a backup before every second call, and has given the job's number again.
+    #[tokio::test]
+    async fn a_job_that_has_the_number_of_another_is_not_taken_for_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let job = JobId(7);
+        let on = move |state, submitted| {
+            let submitted = Some(Time::from_secs(submitted));
+            Followed::Change(JobChange { job, run: Run(1), state, nodes: Vec::new(), outcome: None, submitted })
+        };
+        let address = serve(dir.path(), move |n_calls, link, mut channel| async move {
+            let is_restored = n_calls % 2 == 1;
+            let told = if is_restored { on(JobState::Started, 900) } else { on(JobState::Waiting, 100) };
+            channel.send(&told).await.expect("the client listens");
+            if is_restored {
+                return channel.finish();
+            }
+            let _ = tokio::time::timeout(Duration::from_millis(200), link.closed()).await;
+            link.close("it is restored");
+        });
+        let client = Client::connect_as(dir.path(), &address.to_string()).await.expect("it serves");
+        let within = Duration::from_secs(9);
+        let mut watch = client.watch(vec![job]);
+        let first = tokio::time::timeout(within, watch.next()).await.expect("soon").expect("a change");
+        assert_eq!(first.map(|change| change.state), Some(JobState::Waiting));
+        let then = tokio::time::timeout(within, watch.next()).await.expect("soon");
+        assert!(matches!(then, Err(CallError::OtherJob(JobId(7)))), "{then:?}");
+        let mut follow = client.follow(job, false);
+        let first = tokio::time::timeout(within, follow.next()).await.expect("soon").expect("an event");
+        assert!(matches!(&first, Some(FollowEvent::Change(change)) if change.state == JobState::Waiting), "{first:?}");
+        let then = tokio::time::timeout(within, follow.next()).await.expect("soon");
+        assert!(matches!(then, Err(CallError::OtherJob(JobId(7)))), "{then:?}");
     }
 
     #[tokio::test]

@@ -225,7 +225,9 @@ impl From<CallError> for LauncherError {
     fn from(error: CallError) -> LauncherError {
         match error {
             CallError::Refused(refused) => LauncherError::Refused(refused),
-            CallError::Connect(_) | CallError::Interrupted(_) | CallError::Unexpected => LauncherError::Call(error),
+            CallError::Connect(_) | CallError::Interrupted(_) | CallError::OtherJob(_) | CallError::Unexpected => {
+                LauncherError::Call(error)
+            }
         }
     }
 }

@@ -361,6 +361,7 @@ impl Running {
         if !is_waiting(change.state) {
             self.notice.clear();
         }
+        self.orders.submitted = change.submitted;
         self.last = Some(change);
     }
 

@@ -295,7 +295,7 @@ impl Jobs<'_> {
         let has_readers = self.context.config.tells_anyone;
         let names = if has_readers { self.state().node_names(entry.nodes()) } else { Vec::new() };
         let has_launcher = entry.launcher.is_some();
-        let run = entry.run;
+        let (run, submitted) = (entry.run, Some(entry.submitted));
         let ended = entry.started().and_then(|started| started.ended_at).unwrap_or(now);
         let told = (ended < now).then_some(now);
         let granted = if has_readers { self.state().granted(entry, ended) } else { None };
@@ -326,7 +326,14 @@ impl Jobs<'_> {
         self.context.passes.wanted = true;
         let state = if self.state().jobs().contains_key(&job) { JobState::Ghost } else { JobState::Finished };
         if self.context.config.tells_anyone {
-            step.order(Effect::Announce(JobChange { job, run, state, nodes: names, outcome: Some(outcome) }));
+            step.order(Effect::Announce(JobChange {
+                job,
+                run,
+                state,
+                nodes: names,
+                outcome: Some(outcome),
+                submitted,
+            }));
         }
     }
 

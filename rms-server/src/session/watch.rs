@@ -91,7 +91,8 @@ pub async fn recorded(job: JobId, who: &Identity, shared: &Shared) -> Result<(Jo
     match shared.history.of_job(&who.name, job).await {
         Ok(Some(record)) => {
             let (nodes, outcome) = (record.nodes.clone(), Some(record.outcome.clone()));
-            Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome }, record))
+            let submitted = Some(record.submitted);
+            Ok((JobChange { job, run: record.run, state: JobState::Finished, nodes, outcome, submitted }, record))
         }
         Ok(None) => Err(Refused::new("no_such_job", format_args!("there is no job {job}"))),
         Err(error) => Err(history_refused(&error)),

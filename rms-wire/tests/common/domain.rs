@@ -494,7 +494,7 @@ pub fn node_line(state: NodeState) -> NodeLine {
 
 pub fn change() -> JobChange {
     let outcome = Some(Outcome::Failed { code: 1 });
-    JobChange { job: JobId(5), run: Run(2), state: JobState::Ghost, nodes: texts(["n1"]), outcome }
+    JobChange { job: JobId(5), run: Run(2), state: JobState::Ghost, nodes: texts(["n1"]), outcome, submitted: None }
 }
 
 pub fn record(job: u64) -> JobRecord {

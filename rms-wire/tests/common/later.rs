@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rms_api::answer::{
-    ClusterView, CoresView, JobDetail, JobLine, Lacking, Lenders, LicenceHolder, LicenceLine, LicenceShortage,
-    LoanLine, NeverGuest, NodeLine, NodeState, Reason, Required, SharingDetail, Shortage, Status, ViewAnswer,
+    ClusterView, CoresView, JobChange, JobDetail, JobLine, Lacking, Lenders, LicenceHolder, LicenceLine,
+    LicenceShortage, LoanLine, NeverGuest, NodeLine, NodeState, Reason, Required, SharingDetail, Shortage, Status,
+    ViewAnswer,
 };
 use rms_api::call::update::{Changes, Resizing, ResizingChanges, ResourceChanges, SizeRange, WallChange};
 use rms_api::call::{HistoryQuery, Nodes, Select, Shape, Submission};
@@ -98,8 +99,10 @@ pub fn calls() -> Vec<ClientRequest> {
     calls
 }
 
-pub fn followed() -> [Followed; 2] {
-    [false, true].map(|again| Followed::Taken { run: Run(2), n_bytes: 70_000, again })
+pub fn followed() -> [Followed; 3] {
+    let taken = |again| Followed::Taken { run: Run(2), n_bytes: 70_000, again };
+    let change = JobChange { submitted: Some(Time::from_secs(1)), ..domain::change() };
+    [taken(false), taken(true), Followed::Change(change)]
 }
 
 pub fn inputs() -> [InputAt; 2] {

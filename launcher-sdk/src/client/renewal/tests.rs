@@ -76,7 +76,8 @@ async fn answer(mut channel: Channel, authority: Arc<Authority>) {
     match channel.recv::<ClientRequest>().await {
         Ok(Some(ClientRequest::Watch(_))) => {
             let (nodes, outcome) = (Vec::new(), Some(Outcome::Completed));
-            let change = JobChange { job: JOB, run: Run(1), state: JobState::Finished, nodes, outcome };
+            let change =
+                JobChange { job: JOB, run: Run(1), state: JobState::Finished, nodes, outcome, submitted: None };
             for told in [Followed::Change(change), Followed::End] {
                 channel.send(&told).await.expect("the client listens");
             }
