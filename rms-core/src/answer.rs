@@ -139,9 +139,12 @@ impl Answers<'_> {
             let place = plan::QueuePosition { queue_idx, placed_idx: published.place(job, entry) };
             line.reason = plan::reason(self.state(), &published.plan, job, place, next_pass);
             let cores = cores_lines(self.state(), entry);
-            let name = |node: &NodeId| self.state().nodes()[node].name.clone();
-            let part = |node: &NodeId| entry.part_of(*node, &self.state().nodes()[node].inventory);
-            let grants = entry.nodes().iter().filter_map(|node| Some((name(node), part(node)?))).collect();
+            let grant = |node: &NodeId| {
+                let known = &self.state().nodes()[node];
+                let part = entry.part_of(*node, &known.inventory);
+                Some((known.name.clone(), part.or_else(|| self.state().grant_of_all_cores(entry, known))?))
+            };
+            let grants = entry.nodes().iter().filter_map(grant).collect();
             let sharing = sharing_detail(self.state(), job, now);
             let (licences, ended_before) = (entry.licences(), entry.ended_before.as_deref().cloned());
             let former_runs = entry.former_runs.clone();

@@ -63,8 +63,10 @@ impl State {
         let started = entry.started()?;
         let mut granted = Granted { licences: entry.licences(), ..Granted::default() };
         for node in &started.nodes {
-            let inventory = &self.nodes.get(node)?.inventory;
+            let known = self.nodes.get(node)?;
+            let inventory = &known.inventory;
             let part = started.own_part_of(&entry.spec, *node, inventory);
+            let part = part.or_else(|| self.grant_of_all_cores(entry, known));
             granted.whole_nodes += u32::from(part.is_none());
             let Slice { cores, memory, devices } = part.map_or_else(|| Slice::whole(inventory), |part| part.amount());
             granted.cores = granted.cores.saturating_add(cores);

@@ -500,9 +500,10 @@ fn a_node_that_says_less_than_its_jobs_have_keeps_them_and_gets_no_other() {
 /// The history says what a job had, or nobody could compute the use of shared nodes.
 #[test]
 fn the_record_of_a_job_has_what_it_was_granted() {
-    let mut world = shared(&[(8, 2), (8, 0), (8, 0)]);
+    let mut world = shared(&[(8, 2), (8, 0), (8, 0), (8, 2)]);
     let part = world.asks(Ask { nodes: 1, cores: 5, memory: 3000, gpus: 1, wall_millis: 60_000, ..Ask::default() });
     let whole = world.asks(Ask { nodes: 2, cores: 1, wall_millis: 60_000, exclusive: true, ..Ask::default() });
+    let all_cores = world.asks(Ask { nodes: 1, cores: 8, memory: 3000, wall_millis: 60_000, ..Ask::default() });
     let waits = world.asks(Ask { nodes: 3, cores: 8, wall_millis: 60_000, ..Ask::default() });
     let ended = world.now + Span::from_secs(10);
     let state = world.rms.state();
@@ -513,7 +514,14 @@ fn the_record_of_a_job_has_what_it_was_granted() {
     let memory = Mebibytes(16_000);
     let of_whole = Granted { cores: 16, whole_nodes: 2, memory, core_time: 160_000, ..Granted::default() };
     assert_eq!(granted(whole), Some(of_whole));
+    let of_all_cores = Granted { cores: 8, memory: Mebibytes(3000), core_time: 80_000, ..Granted::default() };
+    assert_eq!(granted(all_cores), Some(of_all_cores));
     assert_eq!(granted(waits), None);
+    let Answer::Detail { jobs, .. } = world.ask(Call::Query(Query::Job(Select::Ids(vec![all_cores])))) else {
+        panic!("it is asked for details")
+    };
+    let shown: Vec<(u32, Mebibytes)> = jobs[0].grants.values().map(|grant| (grant.cores.len(), grant.memory)).collect();
+    assert_eq!(shown, [(8, Mebibytes(3000))]);
 }
 
 /// An owner of all cores keeps no more than it asked for.
