@@ -333,7 +333,10 @@ pub fn detail(
                 line.started.map_or_else(String::new, |at| format!(", for {} now", stamp::brief(now.since(at))));
             let until = match stages::end(line) {
                 Some(at) if at <= now => {
-                    format!(" Its wall time is over since {}: it is being ended.", stamp::clock(at, now))
+                    format!(
+                        " Its wall time is over since {}: its nodes, which measure it, end it.",
+                        stamp::clock(at, now)
+                    )
                 }
                 Some(at) => format!(" Its wall time ends at {} ({}).", stamp::clock(at, now), stamp::ahead(at, now)),
                 None => String::new(),

@@ -95,6 +95,8 @@ pub enum Event {
     PassTook {
         took: Duration,
     },
+    /// The clock was set forward, or the machine was suspended: some of the time that seems to have passed has not.
+    ClockSetForward,
     /// Time has passed: a timer of [`next_timer`](crate::Rms::next_timer) is due.
     Tick,
 }

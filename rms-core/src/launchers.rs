@@ -198,14 +198,10 @@ impl Launchers<'_> {
         }
     }
 
-    /// Marks all launchers as away after a restart; the time in which none could connect does not count.
-    pub(crate) fn launchers_away(&mut self, now: Time, step: &mut Step) {
-        let is_expected = |launcher: &&Launcher| match launcher.link {
-            LauncherLink::Connected { .. } | LauncherLink::Away { .. } => true,
-            LauncherLink::Lost { .. } => false,
-        };
+    /// Marks launchers as away from now on: the time in which none could connect does not count.
+    pub(crate) fn launchers_away(&mut self, now: Time, step: &mut Step, is_expected: fn(LauncherLink) -> bool) {
         let expected = |(job, entry): (&JobId, &Job)| {
-            let launcher = entry.launcher.as_ref().filter(is_expected)?;
+            let launcher = entry.launcher.as_ref().filter(|launcher| is_expected(launcher.link))?;
             Some((*job, launcher.awaited))
         };
         let launchers: Vec<(JobId, Span)> = self.jobs.state().jobs().iter().filter_map(expected).collect();

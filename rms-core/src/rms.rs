@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::queue::Queue;
 use crate::quota::SubmitRates;
 use crate::state::fact::Fact;
-use crate::state::job::{Job, Phase};
+use crate::state::job::{Job, LauncherLink, Phase};
 use crate::state::{ApplyError, State};
 use crate::step::Step;
 
@@ -91,7 +91,7 @@ impl Rms {
         if !nodes.is_empty() {
             context.record(&mut step, Fact::NodeGhostsExpired { nodes, at: now });
         }
-        self.launchers().launchers_away(now, &mut step);
+        self.launchers().launchers_away(now, &mut step, |link| !matches!(link, LauncherLink::Lost { .. }));
         self.negotiations().boot_negotiations(now, &mut step);
         step
     }
@@ -137,6 +137,7 @@ impl Rms {
             }
             Event::CertificateUsed { serial } => self.access().certificate_used(now, &mut step, &serial),
             Event::PassTook { took } => self.context.walk_took(&mut step, took),
+            Event::ClockSetForward => self.clock_set_forward(now, &mut step),
             Event::Tick => self.tick(now, &mut step),
         }
         if self.context.may_enter_late_stages() {
@@ -164,6 +165,15 @@ impl Rms {
         let jobs = earlier(earlier(pass, stage), earlier(begin, launcher));
         let nodes = earlier(earlier(lost, expected), earlier(ghost, node_ghost));
         earlier(earlier(jobs, nodes), earlier(wake, offer))
+    }
+
+    /// Counts the time of agents and launchers that are away from now on: how long they have been is unknown.
+    fn clock_set_forward(&mut self, now: Time, step: &mut Step) {
+        let away = self.state().nodes().iter().filter(|(_, entry)| entry.away_since().is_some());
+        for node in away.map(|(node, _)| *node).collect::<Vec<_>>() {
+            self.context.agent_away(now, step, node);
+        }
+        self.launchers().launchers_away(now, step, |link| matches!(link, LauncherLink::Away { .. }));
     }
 
     pub fn state(&self) -> &State {

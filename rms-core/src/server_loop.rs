@@ -137,6 +137,7 @@ impl ServerLoop {
                 None => self.accept(now, ticket, Caller::Once, Event::Called { ticket, who, call }),
             },
             Inbound::PassTook { took } => self.handle(now, Event::PassTook { took }),
+            Inbound::ClockSetForward => self.handle(now, Event::ClockSetForward),
             Inbound::CertificateUsed { serial } => self.handle(now, Event::CertificateUsed { serial }),
             Inbound::AgentConnected { name, link, hello, report } => {
                 if self.routes.agent_connected(&name, link) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rms_core::Config;
 use rms_core::server_loop::{self, ServerLoop};
-use rms_model::Span;
+use rms_model::{Span, Time};
 use tokio::sync::mpsc;
 
 pub use self::boot::BootError;
@@ -86,7 +86,8 @@ impl Driver {
         while !self.is_stopping {
             self.wait(&mut batch).await;
             if let Some(took) = self.pass_took.take() {
-                self.server_loop.take(self.clock.now(), server_loop::Inbound::PassTook { took });
+                let now = self.now();
+                self.server_loop.take(now, server_loop::Inbound::PassTook { took });
             }
             for inbound in batch.drain(..) {
                 self.take(inbound);
@@ -165,8 +166,22 @@ impl Driver {
                 return;
             }
         };
-        let now = self.clock.now();
+        let now = self.now();
         self.timed(|server_loop| server_loop.take(now, inbound));
+    }
+
+    /// Returns the current time, after the core was told that the clock was set forward if it was.
+    fn now(&mut self) -> Time {
+        let now = self.clock.now();
+        if let Some(by) = self.clock.set_forward() {
+            tracing::warn!(
+                %by,
+                "the clock of this machine was set forward, or the machine was suspended: the times that jobs have waited and \
+                 run include that"
+            );
+            self.server_loop.take(now, server_loop::Inbound::ClockSetForward);
+        }
+        now
     }
 
     /// Calls `act`, and records how long it took if it ran a pass.
@@ -181,7 +196,7 @@ impl Driver {
 
     /// Ends the batch: makes its facts durable, and then sends the results to the peers.
     fn turn(&mut self) {
-        let now = self.clock.now();
+        let now = self.now();
         self.timed(|server_loop| server_loop.turn(now));
         let outcome = self.server_loop.write().map(|write| self.storage.write(write));
         if let Some(outcome) = outcome {

@@ -89,6 +89,7 @@ pub(crate) fn short_inbound(inbound: &Inbound) -> String {
         Inbound::NegotiatorCalled { who, call, .. } => format!("{who} {}", short_negotiator_call(call)),
         Inbound::NegotiatorGone { channel } => format!("the negotiator of a job is gone: {channel:?}"),
         Inbound::PassTook { took } => format!("the last pass took {took:?}"),
+        Inbound::ClockSetForward => "the clock was set forward".to_owned(),
         Inbound::Watch { jobs, .. } => format!("somebody watches {jobs:?}"),
     }
 }

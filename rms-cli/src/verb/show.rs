@@ -218,7 +218,7 @@ impl ShowAnswer {
         if line.until.is_some() {
             let until = stages::end(line);
             let is_over = line.state == JobState::Started && until.is_some_and(|until| until <= now);
-            let over = if is_over { " (over: it is being ended)" } else { "" };
+            let over = if is_over { " (over: its nodes end it)" } else { "" };
             fields.add("until", time(until) + over);
         }
         let is_waiting = line.started.is_none();

@@ -7,6 +7,7 @@ use rms_model::settings::LauncherPolicy;
 use rms_model::{ClusterId, JobId, JobSpec, NodeId, Policy, Request, Span, Time};
 
 use super::lacking::lacking;
+use super::overdue::Overdue;
 use super::{Blocked, Placed, Placement, Plan, ledger, licences, mates};
 use crate::state::job::{Job, Phase};
 use crate::state::node::Node;
@@ -209,8 +210,9 @@ fn neighbours_blocked(
         let (state, is_promised) = (entry.state(), entry.is_queued() && entry.promised.is_some());
         by.push(Blocker { job, state, nodes: n_nodes, from, until, is_offer: false, is_promised });
     };
+    let overdue = Overdue::new(plan.now, state.settings());
     for (job, entry) in state.holding() {
-        let until = entry.started().map_or(at, |started| started.at + started.request.wall);
+        let until = entry.started().map_or(at, |started| overdue.until(started.at + started.request.wall));
         hold(job, entry.nodes(), (plan.now, until.max(plan.now)));
     }
     for placement in plan.placements.get(..placed_idx).unwrap_or_default() {
@@ -286,6 +288,7 @@ fn holds_of_shared(
     let shared = state.shared().get(cluster);
     let kinds = shared.into_iter().flat_map(|shared| shared.kinds());
     let pieces: Vec<Vec<Piece>> = kinds.map(|kind| pieces_of(spec, request, kind)).collect();
+    let overdue = Overdue::new(now, state.settings());
     let mut by_job: BTreeMap<JobId, (u32, Time)> = BTreeMap::new();
     for (node, line) in shared.into_iter().flat_map(|shared| shared.lines()) {
         let has_room = |room: &NodeRoom| pieces[line.kind].iter().any(|piece| room.holds(piece));
@@ -300,15 +303,13 @@ fn holds_of_shared(
             continue;
         }
         for hold in leaving().filter(|hold| has_some(&hold.piece)) {
-            let (nodes, until) = by_job.entry(hold.job()).or_insert((0, now));
+            let (nodes, until) = by_job.entry(hold.job()).or_insert((0, hold.until));
             (*nodes, *until) = (*nodes + 1, hold.until.max(*until));
         }
     }
     by_job.into_iter().filter_map(move |(job, (nodes, until))| {
         let state = state.jobs().get(&job)?.state();
-        // A job that should have left is still there.
-        let until = until.max(now + Span::from_millis(1));
-        Some(Blocker { job, state, nodes, from: now, until, is_offer: false, is_promised: false })
+        Some(Blocker { job, state, nodes, from: now, until: overdue.until(until), is_offer: false, is_promised: false })
     })
 }
 

@@ -97,6 +97,8 @@ pub enum Inbound {
     PassTook {
         took: Duration,
     },
+    /// As for [`Event::ClockSetForward`](crate::Event::ClockSetForward).
+    ClockSetForward,
     /// The holder of the ticket is sent the present state of these jobs, and every change from now on.
     Watch {
         ticket: Ticket,

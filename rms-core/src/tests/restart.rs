@@ -117,6 +117,25 @@ fn a_node_that_was_lost_before_or_is_lost_meanwhile_is_not_waited_for() {
     assert_eq!(world.n_nodes(pair), 2, "the third is lost after five seconds, sooner than the server stops waiting");
 }
 
+/// Only what has really passed counts as absence, or a step of the clock would end the jobs of agents that restart.
+#[test]
+fn the_time_by_which_the_clock_was_set_forward_loses_no_node() {
+    for step in [Span::ZERO, Span::from_hours(2)] {
+        let mut world = World::new();
+        world.set("node_lost_after", "10s");
+        world.node("n1", &[]);
+        let job = world.submit(1, 100_000, &[]);
+        world.event(Event::AgentGone { name: "n1".to_owned() });
+        world.after(Span::from_secs(6));
+        world.now += step;
+        world.event(Event::ClockSetForward);
+        world.after(Span::from_secs(9));
+        assert_eq!(world.n_nodes(job), 1, "set forward by {step}");
+        world.after(Span::from_secs(1));
+        assert!(!world.rms.state().jobs().contains_key(&job), "set forward by {step}: its agent has not come back");
+    }
+}
+
 #[test]
 fn an_agent_that_restarts_costs_no_job_its_planned_start() {
     for policy in Policy::ALL {

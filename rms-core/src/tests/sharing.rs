@@ -563,3 +563,21 @@ fn the_view_of_a_shared_cluster_counts_cores() {
     let seen = cores(Some(waits)).1.cores.expect("it is shared by cores");
     assert_eq!((seen.taken.at(now), seen.planned.at(end)), (20, 0), "as it is before this job");
 }
+
+/// The time until which a job that is late is assumed to stay is the one with which the others are planned.
+#[test]
+fn who_waits_for_a_job_whose_wall_time_is_over_is_told_until_when() {
+    let mut world = shared(&[(8, 0)]);
+    world.set("kill_grace", "10s");
+    let end = world.now + Span::from_secs(3);
+    let late = world.asks(Ask { cores: 8, wall_millis: 3_000, ..PLAIN });
+    let waits = world.asks(Ask { cores: 8, ..PLAIN });
+    for (passed, stays) in [(2, 10), (17, 17 + 10)] {
+        world.now = end + Span::from_secs(passed);
+        let estimate = world.line(waits).estimate;
+        let Some(Reason::Blocked { by, until, .. }) = world.explained(waits) else { panic!("it waits") };
+        let by: Vec<_> = by.iter().map(|by| (by.job, by.until)).collect();
+        let expected = end + Span::from_secs(stays);
+        assert_eq!((by, until, estimate), (vec![(late, expected)], expected, Some(expected)));
+    }
+}

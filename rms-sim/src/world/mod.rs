@@ -318,6 +318,7 @@ impl World {
             Inbound::AgentConnected { .. } | Inbound::AgentGone { .. } | Inbound::AgentReported { .. } => {}
             Inbound::AgentTroubled { .. } | Inbound::CertificateUsed { .. } | Inbound::Watch { .. } => {}
             Inbound::LauncherGone { .. } | Inbound::NegotiatorGone { .. } | Inbound::PassTook { .. } => {}
+            Inbound::ClockSetForward => {}
         }
         server.inbox.push(inbound);
     }

@@ -24,9 +24,9 @@ fn shown(found: Found) -> String {
 fn a_job_whose_wall_time_is_over_is_being_ended() {
     let over = || JobLine { until: Some(NOW - Span::from_secs(5)), ..started() };
     let text = explained(found(vec![over()], Vec::new()));
-    assert!(text.contains("Its wall time is over since 12:29:55 UTC: it is being ended."), "{text}");
+    assert!(text.contains("Its wall time is over since 12:29:55 UTC: its nodes, which measure it, end it."), "{text}");
     let text = shown(found(vec![over()], Vec::new()));
-    assert!(text.contains("(over: it is being ended)"), "{text}");
+    assert!(text.contains("(over: its nodes end it)"), "{text}");
     assert!(!shown(found(vec![started()], Vec::new())).contains("over"), "it has time left");
 }
 
