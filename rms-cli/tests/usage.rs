@@ -296,3 +296,12 @@ fn shells_complete_what_there_is_and_every_verb_has_a_page() {
         assert!(text.contains(says), "{page}: {text}");
     }
 }
+
+/// A lock that the caller of `rms up` holds must not be held by the cluster.
+#[test]
+fn the_processes_of_a_cluster_inherit_the_standard_streams_alone() {
+    let script =
+        "exec 8>/dev/null; exec \"$1\" detach sh -c 'for fd in 0 1 2 8; do [ -e /proc/self/fd/$fd ] && echo $fd; done'";
+    let output = Command::new("sh").args(["-c", script, "sh", env!("CARGO_BIN_EXE_rms")]).output().expect("sh starts");
+    assert_eq!(text(&output.stdout), "0\n1\n2\n", "{}", text(&output.stderr));
+}

@@ -209,6 +209,20 @@ mod long {
         assert!(output_of(&deployment, &direct).contains(" rank=0 ranks=1 "));
     }
 
+    /// It calls the launcher that it is given as if that were srun.
+    #[test]
+    fn mpiexec_of_mpich_that_is_to_use_srun_starts_ranks_on_all_nodes() {
+        let Some(hello) = build_or_skip(Mpi::Mpich, "hello") else { return };
+        let mpiexec = Mpi::Mpich.mpirun().expect("it comes with the compiler");
+        let (hello, mpiexec) = (hello.display(), mpiexec.display());
+        let deployment = Deployment::of_nodes(2);
+        let script = format!("#!/bin/bash\n#SBATCH -N 2 -n 2\n{mpiexec} -bootstrap slurm -n 2 {hello}\n");
+        let output = output_of(&deployment, &script);
+        for rank in [" rank=0 ranks=2 ", " rank=1 ranks=2 "] {
+            assert!(output.contains(rank), "no{rank}in {output}");
+        }
+    }
+
     #[test]
     fn mpirun_of_open_mpi_goes_through_the_agents_though_it_sees_slurms_variables() {
         mpirun_starts_ranks_on_all_nodes(Mpi::OpenMpi);

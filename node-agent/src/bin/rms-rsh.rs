@@ -5,14 +5,21 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use node_agent::frame::{self, Decoder, Frame};
 use node_agent::rsh::{CommandEnd, EXIT_FAILED, Request, SOCKET_VARIABLE, STDERR, STDIN, STDOUT, inherited};
 use node_agent::spool::connect_socket;
 
 fn main() -> ExitCode {
+    // `mpiexec -bootstrap slurm` calls this program as `srun --nodelist …`: it knows one name for all its launchers.
+    if std::env::args().nth(1).is_some_and(|word| word.starts_with("--")) {
+        let error = Command::new("srun").args(std::env::args_os().skip(1)).exec();
+        eprintln!("rms-rsh: srun cannot be executed: {error}; start 'mpiexec' without -bootstrap or -launcher");
+        return ExitCode::from(EXIT_FAILED as u8);
+    }
     let code = match parse(std::env::args().skip(1)).and_then(|request| run(&request)) {
         Ok(code) => code,
         Err(reason) => {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{ChildStdout, Command};
 
@@ -133,8 +134,27 @@ pub fn detach(command: &[OsString]) -> Failure {
     if let Err(errno) = nix::unistd::setsid() {
         return Failure::io("no session of its own", errno);
     }
+    close_inherited();
     let error = std::process::Command::new(program).args(args).exec();
     Failure::io(format!("{} cannot be executed", Path::new(program).display()), error)
+}
+
+/// Closes what the program would inherit beside the standard streams: a lock or a pipe of who calls `rms up` would stay
+/// open for as long as the cluster runs.
+fn close_inherited() {
+    let open = std::fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
+    let is_kept = |info: &str| {
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|octal| i32::from_str_radix(octal.trim(), 8).ok());
+        flags.is_some_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_CLOEXEC))
+    };
+    let inherited = open.filter_map(|entry| {
+        let fd: i32 = entry.file_name().to_str()?.parse().ok().filter(|fd| *fd > 2)?;
+        let info = std::fs::read_to_string(entry.path()).ok()?;
+        (!is_kept(&info)).then_some(fd)
+    });
+    // Nothing in this process has opened them.
+    inherited.for_each(|fd| _ = nix::unistd::close(fd));
 }
 
 /// The hidden verb that creates a session and executes the rest of the command line.
