@@ -49,7 +49,10 @@ pub struct EntryRef<'a> {
 pub enum SpoolError {
     #[error("{} is not a directory: move it away, or choose another directory with --dir", .0.display())]
     NotDirectory(PathBuf),
-    #[error("cannot make {}: choose another directory with --dir", path.display())]
+    #[error("cannot make {}: {}", path.display(), match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only; remount it, and start the agent again",
+        _ => "choose another directory with --dir",
+    })]
     Make { path: PathBuf, source: io::Error },
 }
 

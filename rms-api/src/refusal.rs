@@ -84,11 +84,18 @@ pub enum Refusal {
     )]
     TooManyCores { tasks: u32, cpus_per_task: u32, cores: u32, place: String },
     #[error(
-        "{} with {memory} {} needed, but cluster {cluster} has {n_nodes}, and its largest node has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node",
+        "{} with {memory} {} needed, but cluster {cluster} has {n_nodes}{constraint}, and its largest node{constraint} has {largest}: ask for less memory (--mem, --mem-per-cpu), or for fewer tasks on a node",
         many(*wanted, "node"),
         are(*wanted)
     )]
-    TooMuchMemory { wanted: u32, memory: Mebibytes, n_nodes: u32, cluster: String, largest: Mebibytes },
+    TooMuchMemory {
+        wanted: u32,
+        memory: Mebibytes,
+        n_nodes: u32,
+        cluster: String,
+        constraint: String,
+        largest: Mebibytes,
+    },
     #[error(
         "the job would have {}, but a job may have {most} on cluster {cluster} (max_cpus; nodes that are not shared count with all their CPUs): ask for fewer tasks, CPUs (-c) or nodes, or an admin for a higher limit",
         many(u32::try_from(*cpus).unwrap_or(u32::MAX), "CPU")
@@ -97,11 +104,11 @@ pub enum Refusal {
     #[error("no node has a device '{name}'; known devices: {known}")]
     NoSuchDevice { name: String, known: String },
     #[error(
-        "{} with {devices} {} needed, but cluster {cluster} has {n_nodes}; its nodes have {known}: ask for fewer on each node",
+        "{} with {devices} {} needed, but cluster {cluster} has {n_nodes}{constraint}; its nodes{constraint} have {known}: ask for fewer on each node",
         many(*wanted, "node"),
         are(*wanted)
     )]
-    TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, known: String },
+    TooManyDevices { wanted: u32, devices: Devices, n_nodes: u32, cluster: String, constraint: String, known: String },
     #[error("no cluster that the job may use has a licence '{name}'; known licences: {known}")]
     NoSuchLicence { name: String, known: String },
     #[error("{wanted} of licence {name} {} needed, but cluster {cluster} has {total}: ask for fewer, or for other clusters", are(*wanted))]

@@ -356,14 +356,28 @@ impl Sizes<'_> {
         let n_with_memory = n_nodes(&|inventory| needs.has_memory(inventory));
         if wanted > n_with_memory {
             let largest = kinds().map(|inventory| inventory.memory).max().unwrap_or_default();
-            let (memory, cluster) = (needs.memory, name());
-            return Err(Refusal::TooMuchMemory { wanted, memory, n_nodes: n_with_memory, cluster, largest });
+            let (memory, cluster, constraint) = (needs.memory, name(), describe(&plain));
+            return Err(Refusal::TooMuchMemory {
+                wanted,
+                memory,
+                n_nodes: n_with_memory,
+                cluster,
+                constraint,
+                largest,
+            });
         }
         let n_with_devices = n_nodes(&|inventory| needs.has_devices(inventory));
         if wanted > n_with_devices {
             let known = known_devices(kinds());
-            let (devices, cluster) = (needs.devices, name());
-            return Err(Refusal::TooManyDevices { wanted, devices, n_nodes: n_with_devices, cluster, known });
+            let (devices, cluster, constraint) = (needs.devices, name(), describe(&plain));
+            return Err(Refusal::TooManyDevices {
+                wanted,
+                devices,
+                n_nodes: n_with_devices,
+                cluster,
+                constraint,
+                known,
+            });
         }
         let all = Constraint {
             memory: needs.memory,
@@ -430,10 +444,12 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns whether a refusal is for the same reason as another one, and names more of what there is too little of.
+/// Returns whether a refusal is for the same reason as another one, and names more of what there is too little of, or is
+/// about more than how many nodes there are.
 fn names_more(refusal: &Refusal, than: &Refusal) -> bool {
     use Refusal::{
-        CpuLimit, TooFewTogether, TooManyCores, TooManyCpus, TooManyDevices, TooManyLicences, TooMuchMemory,
+        CpuLimit, TooFewTogether, TooManyCores, TooManyCpus, TooManyDevices, TooManyLicences, TooManyNodes,
+        TooMuchMemory,
     };
     match (refusal, than) {
         (TooManyCpus { cpus, .. }, TooManyCpus { cpus: known, .. }) => cpus > known,
@@ -449,6 +465,8 @@ fn names_more(refusal: &Refusal, than: &Refusal) -> bool {
         }
         (CpuLimit { most, .. }, CpuLimit { most: known, .. }) => most > known,
         (TooFewTogether { longest, .. }, TooFewTogether { longest: known, .. }) => longest > known,
+        // The names and features that it wants are all that another cluster lacks.
+        (_, TooManyNodes { .. }) => !matches!(refusal, TooManyNodes { .. }),
         (_, _) => false,
     }
 }

@@ -40,7 +40,7 @@ pub enum RunError {
     Boot(#[from] BootError),
     #[error("the authority cannot be used")]
     Authority(#[from] AuthorityError),
-    #[error("the server's certificate cannot be used")]
+    #[error("the server's certificate (key.pem, cert.pem and ca.pem in server/ of its data directory) cannot be used")]
     Credentials(#[from] CredentialsError),
     #[error("the server's certificate cannot be renewed")]
     OwnCertificate(#[from] OwnCertificateError),

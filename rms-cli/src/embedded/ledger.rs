@@ -130,8 +130,11 @@ impl UpDir {
             Err(error) => return Err(Failure::io(format!("{} cannot be read", path.display()), error)),
         };
         let ledger: Ledger = serde_json::from_str(&text).map_err(|error| {
-            Failure::new("bad_ledger", format!("cannot parse {}: {error}", path.display()))
-                .hint("it was written by another version of rms: stop the cluster with that one")
+            Failure::new("bad_ledger", format!("cannot parse {}: {error}", path.display())).hint(format!(
+                "if another version of rms wrote it, stop the cluster with that one; if it is damaged, end the \
+                     processes that 'pgrep -f {}' lists, and remove that directory",
+                self.root.display()
+            ))
         })?;
         Ok(Some(ledger))
     }

@@ -78,6 +78,11 @@ fn what_no_cluster_has_is_refused_with_the_most_that_one_has() {
     let inventory = Inventory { devices: devices("gpu:h100:6,fpga:9"), ..inventory };
     let hello = AgentHello { cluster: "e".to_owned(), address: "127.0.0.1:1".to_owned(), inventory, trouble: None };
     world.event(Event::AgentConnected { name: "e1".to_owned(), hello, report: NodeReport::default() });
+    let said = world.refused(|job| {
+        job.resources.devices = devices("fpga:9");
+        job.constraint.nodelist = ["d1".to_owned()].into_iter().collect();
+    });
+    assert!(said.contains("cluster d has 0 among d1; its nodes among d1 have none"), "{said}");
     for (wanted, part) in
         [("gpu:8", "cluster e has 0; its nodes have fpga:9, gpu:h100:6"), ("gpu:a100:8", "cluster c has 0;")]
     {
