@@ -117,7 +117,7 @@ pub fn check(
                         let why = match name.as_str() {
                             "SLURM_RESTART_COUNT" => "it is set from the second run on",
                             _ if is_of_steps => "only the tasks of a step have it",
-                            _ => "nothing was asked for",
+                            _ => "what sets it was not asked for",
                         };
                         warnings.push(format!("{}: {name} is empty, as under Slurm: {why}", place()));
                     }
@@ -317,6 +317,8 @@ fn mentions(script: &str, language: Language) -> Vec<Found> {
             found.extend(what.map(|what| Found { line, what }));
         }
     }
+    // `x = os.environ["NAME"] if "NAME" in os.environ else 1`
+    found.sort_by_key(|found| (found.line, !matches!(found.what, What::Provides { .. })));
     found
 }
 
@@ -346,7 +348,9 @@ fn python_use(before: &str, name: String, after: &str) -> Option<What> {
     } else if is_asked {
         What::Provides { name }
     } else {
-        What::Uses { name, is_quoted: true }
+        // Without the variable, this raises an error: under Slurm, too.
+        let is_quoted = !(before.ends_with("environ[") && EMPTY_THERE_TOO.contains(&name.as_str()));
+        What::Uses { name, is_quoted }
     })
 }
 
@@ -448,7 +452,7 @@ mod tests {
     #[test]
     fn what_is_empty_under_slurm_too_is_said_once() {
         let said = warnings("#!/bin/sh\nexport OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\necho $SLURM_CPUS_PER_TASK\n");
-        assert_eq!(said, ["job.sh:2: SLURM_CPUS_PER_TASK is empty, as under Slurm: nothing was asked for"]);
+        assert_eq!(said, ["job.sh:2: SLURM_CPUS_PER_TASK is empty, as under Slurm: what sets it was not asked for"]);
         let said = warnings("#!/bin/sh\necho $SLURM_RESTART_COUNT $SLURM_STEPID\n");
         assert!(said[0].ends_with("SLURM_RESTART_COUNT is empty, as under Slurm: it is set from the second run on"));
         assert!(said[1].ends_with("SLURM_STEPID is empty, as under Slurm: only the tasks of a step have it"));
@@ -550,6 +554,8 @@ mod tests {
         let text = refused("#!/usr/bin/env python3\n# SLURM_X\nimport os\nos.environ['SLURM_TMPDIR']\n");
         assert!(text.contains("job.sh:4: SLURM_TMPDIR"), "{text}");
         assert_eq!(warnings("#!/usr/bin/python3\nos.environ['SLURM_JOB_ID']\n"), [] as [&str; 0]);
+        let said = warnings("#!/usr/bin/python3\nos.environ['SLURM_CPUS_PER_TASK']\n");
+        assert_eq!(said, ["job.sh:2: SLURM_CPUS_PER_TASK is empty, as under Slurm: what sets it was not asked for"]);
     }
 
     #[test]
@@ -565,6 +571,7 @@ mod tests {
             "os.environ['SLURM_FOO'] = '1'\nprint(os.environ['SLURM_FOO'])",
             "os.environ.setdefault('SLURM_FOO', '1')\nprint(os.environ['SLURM_FOO'])",
             "os.environ.pop('SLURM_FOO', None)",
+            "x = os.environ['SLURM_FOO'] if 'SLURM_FOO' in os.environ else '1'",
         ] {
             assert_eq!(warnings(&format!("#!/usr/bin/env python3\nimport os\n{fine}\n")), [] as [&str; 0], "{fine}");
         }
