@@ -137,6 +137,10 @@ fn what_is_written_goes_over_nothing_that_is_read_or_written() {
         assert!(message.contains(expected), "'{expected}' is not in: {message}");
     };
     check(&["--schedule", &trace], "is the trace");
+    let linked = path("linked");
+    std::fs::hard_link(&trace, &linked).expect("it is linked");
+    check(&["--schedule", &linked], "is the trace");
+    check(&["--interval", "100000000000d"], "at most 100 years");
     check(&["--heat", &both, "--schedule", &both], "both write to");
     check(&["--heat", &both, "--schedule", &both, "--policy", "easy,fcfs"], "both write to");
     check(&["--heat", &text], "is neither");

@@ -196,8 +196,8 @@ fn time(seconds: &Number) -> Option<Time> {
     Some(Time::from_millis((exact * 1000.0).round() as i64))
 }
 
-/// Some 30,000 years.
-const MOST_SECONDS: u64 = 1_000_000_000_000;
+/// As in a trace.
+const MOST_SECONDS: u64 = 100_000_000_000_000;
 
 /// Formats seconds, whole ones without a decimal point.
 fn seconds(time: Time) -> String {

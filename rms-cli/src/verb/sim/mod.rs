@@ -24,6 +24,8 @@ mod views;
 
 use std::fmt::Display;
 
+use rms_model::Span;
+
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 
@@ -51,6 +53,14 @@ Examples:
 pub struct Args {
     #[command(subcommand)]
     verb: SimVerb,
+}
+
+/// Parses the time between two passes, as the setting `resched_timer`.
+fn interval(text: &str) -> Result<Span, String> {
+    match text.parse::<Span>() {
+        Ok(span) if span > Span::MAX_WALL => Err("expected a duration of at most 100 years".to_owned()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 #[derive(clap::Subcommand, Debug)]

@@ -40,7 +40,7 @@ pub struct Args {
     /// Setting to try instead of the server's own; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Write a heat map of the jobs by size and run time to this file, as .svg or .json
+    /// Write a heat map of the waits by size and submit time to this file, as .svg or .json
     #[arg(long, value_name = "FILE")]
     heat: Option<PathBuf>,
 }

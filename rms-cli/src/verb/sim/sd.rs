@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     depth: u32,
     /// Minimum time between two passes
-    #[arg(long, value_name = "SPAN", default_value = "30s")]
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = super::interval)]
     interval: Span,
     /// Slowdowns up to which jobs lend cores: numbers, infinite, average (DynAVGSD of 004), mean, median, p70
     #[arg(long, value_name = "LIST", default_value = "5,10,50,infinite,average", value_delimiter = ',')]

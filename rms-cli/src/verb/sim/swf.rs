@@ -1,6 +1,7 @@
 //! `rms sim swf`: a trace through the server's own scheduler, in virtual time.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -51,9 +52,9 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     depth: u32,
     /// Minimum time between two passes, as 30s
-    #[arg(long, value_name = "SPAN", default_value = "0s")]
+    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = super::interval)]
     interval: Span,
-    /// Write a heat map of the jobs by size and run time to this file, as .svg or .json; with several policies, each to
+    /// Write a heat map of the waits by size and submit time to this file, as .svg or .json; with several policies, each to
     /// a file with the policy's name before the extension
     #[arg(long, value_name = "FILE")]
     heat: Option<PathBuf>,
@@ -134,7 +135,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
 /// # Errors
 /// A file would be written twice, or over the trace.
 fn check_outputs(args: &Args) -> Result<(), Failure> {
-    let trace = args.trace.trace.as_ref().and_then(|trace| std::fs::canonicalize(trace).ok());
+    // A file may have several names.
+    let inode = |path: &Path| std::fs::metadata(path).ok().map(|known| (known.dev(), known.ino()));
+    let trace = args.trace.trace.as_deref().and_then(inode);
     let mut outputs = BTreeSet::new();
     for file in args.heat.iter().chain(&args.schedule) {
         let files: Vec<PathBuf> = match &args.policy[..] {
@@ -142,10 +145,10 @@ fn check_outputs(args: &Args) -> Result<(), Failure> {
             policies => policies.iter().map(|policy| named(file, *policy)).collect(),
         };
         for file in files {
-            let path = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
-            if trace.as_ref() == Some(&path) {
+            if trace.is_some() && inode(&file) == trace {
                 return Err(Failure::usage(format!("{} is the trace: write to another file", file.display())));
             }
+            let path = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
             if !outputs.insert(path) {
                 let both = format!("--heat and --schedule both write to {}", file.display());
                 return Err(Failure::usage(both).hint("name a file for each"));
