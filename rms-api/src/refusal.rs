@@ -143,7 +143,7 @@ pub enum Refusal {
     StagePromised { job: JobId, by: JobId, most: Span },
     #[error("job {job} has nodes that have a price, and {}", terms::shortage(*short))]
     OverBudget { job: JobId, short: BudgetShortage },
-    #[error("the system holds {}, which is its limit (max_jobs): wait until some have ended", many(*max, "job"))]
+    #[error("the system holds as many jobs as it may (max_jobs is {max}): wait until some have ended")]
     SystemFull { max: u32 },
     #[error(
         "you have as many jobs in the system ({used}) as your limit (job_limit) allows ({max}): wait until some have ended, or ask an admin for a higher limit"

@@ -74,7 +74,7 @@ pub struct ClusterNodes {
 #[derive(Debug, Error)]
 pub enum BatchError {
     #[error("node {node} can not join")]
-    Node { node: String, source: Refusal },
+    Node { node: String, source: Box<Refusal> },
     #[error("{n_left} jobs wait for ever: nothing happens any more")]
     Stuck { n_left: usize },
     #[error("what ran can not be recorded")]
@@ -165,7 +165,7 @@ impl<'a, W: Workload> Batch<'a, W> {
                 let event = Event::AgentConnected { name: name.clone(), hello, report: NodeReport::default() };
                 let step = batch.rms.handle(now, event);
                 if let Some(source) = batch.commit(step) {
-                    return Err(BatchError::Node { node: name.clone(), source });
+                    return Err(BatchError::Node { node: name.clone(), source: Box::new(source) });
                 }
             }
         }

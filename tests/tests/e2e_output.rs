@@ -255,6 +255,21 @@ fn a_batch_job_whose_output_is_in_its_file_has_lost_none() {
     assert_eq!((logs.text(), logs.stderr.as_str()), ("", ""));
 }
 
+#[test]
+fn the_file_of_a_batch_job_that_has_ended_is_read_although_its_node_is_away() {
+    let mut deployment = Deployment::of_nodes(1);
+    let job = deployment.submit(&["--wrap", "echo hi"]);
+    deployment.wait_for_end(job);
+    deployment.kill_agent("a1");
+    wait_until("the agent to be away", Duration::from_secs(20), || {
+        deployment.rms(&["nodes"]).ok().text().contains("away").then_some(())
+    });
+    let logs = deployment.rms(&["logs", &job.to_string()]).ok();
+    assert_eq!(logs.text(), "hi");
+    let (said, file) = (&logs.stderr, format!("this is the file rms-{job}.out"));
+    assert!(said.contains(&file) && !said.contains("waiting"), "{logs:?}");
+}
+
 /// A run of `cat`, which a thread feeds lines, one after the other.
 fn fed(deployment: &Deployment, task: &[&str], n_lines: usize, pause: Duration) -> JoinHandle<(Vec<u8>, Output)> {
     let mut command = deployment.command(&[["run", "-t", "5m"].as_slice(), task].concat());

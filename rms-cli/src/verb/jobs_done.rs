@@ -38,13 +38,13 @@ impl JobsDone {
     /// Shows the results. The command fails if one job was refused.
     ///
     /// # Errors
-    /// Nothing was done.
+    /// Nothing was done; in JSON, the answer says so itself.
     pub fn show(&self, output: &Output) -> Result<Exit, Failure> {
         let Some((_, first)) = self.refused.first() else {
             output.show(self)?;
             return Ok(Exit::OK);
         };
-        if self.done.is_empty() {
+        if self.done.is_empty() && output.form() != Form::Json {
             return Err(Failure::new(first.kind.clone(), self.reasons()));
         }
         output.show(self)?;
@@ -86,8 +86,10 @@ impl Show for JobsDone {
             "done": self.done.iter().map(|job| job.0).collect::<Vec<_>>(),
             "refused": refused.collect::<Vec<_>>(),
         });
-        if !self.refused.is_empty() {
-            answer["error"] = Failure::new("some_refused", self.reasons()).to_json()["error"].take();
+        if let Some((_, first)) = self.refused.first() {
+            let is_all = self.done.is_empty() && self.refused.iter().all(|(_, why)| why.kind == first.kind);
+            let kind = if is_all { first.kind.clone() } else { "some_refused".to_owned() };
+            answer["error"] = Failure::new(kind, self.reasons()).to_json()["error"].take();
         }
         answer
     }

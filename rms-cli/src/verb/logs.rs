@@ -63,7 +63,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
                 let runs = super::queue::is_active(detail.line.state);
                 let notice = (runs && !args.follow)
                     .then(|| format!("rms: job {job} still runs; its output follows until it ends (Ctrl-C leaves it)"));
-                from_nodes(&client, job, &sink, notice).await?.finish(job, &sink)
+                from_nodes(&client, job, &sink, notice, false).await?.finish(job, &sink)
             }
             None => of_ended(&client, job, found.ended.first().map(|record| &record.outcome), &sink).await,
         }
@@ -117,8 +117,15 @@ impl Found {
     }
 }
 
-/// Reads the streams of 'rms run', which the nodes keep. Shows the notice once the server has permitted it.
-async fn from_nodes(client: &Client, job: JobId, sink: &Sink, mut notice: Option<String>) -> Result<Found, Failure> {
+/// Reads the streams of 'rms run', which the nodes keep. Shows the notice once the server has permitted it. With
+/// `has_file`, no node that is away is waited for while nothing was found: the file may have it all.
+async fn from_nodes(
+    client: &Client,
+    job: JobId,
+    sink: &Sink,
+    mut notice: Option<String>,
+    has_file: bool,
+) -> Result<Found, Failure> {
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
     let mut found = Found::default();
@@ -131,6 +138,11 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink, mut notice: Option
             FollowEvent::Missing(missing) => {
                 found.missing.push(missing);
                 continue;
+            }
+            FollowEvent::Away { node, at_most: _ } if has_file && !found.is_something => {
+                let reason = "its agent is away".to_owned();
+                found.missing.push(Missing { node, reason, from: Vec::new(), is_unknown: false });
+                break;
             }
             FollowEvent::Away { node, at_most } => {
                 missing::tell_away(job, &node, at_most, sink.form);
@@ -152,14 +164,19 @@ async fn from_nodes(client: &Client, job: JobId, sink: &Sink, mut notice: Option
 /// Shows a job whose description no longer exists: the nodes may still have its streams, or its file may be at the
 /// default place.
 async fn of_ended(client: &Client, job: JobId, outcome: Option<&Outcome>, sink: &Sink) -> Result<Exit, Failure> {
-    let found = from_nodes(client, job, sink, None).await?;
+    let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
+    let has_file = path.is_file();
+    let found = from_nodes(client, job, sink, None, has_file).await?;
     // Nodes that know nothing of the job have lost none of its output: a batch job writes to its file.
-    let is_of_file =
-        !found.is_something && !found.missing.is_empty() && found.missing.iter().all(|part| part.is_unknown);
+    let lost = found.missing.iter().find(|part| !part.is_unknown);
+    let is_of_file = !found.is_something && !found.missing.is_empty() && (has_file || lost.is_none());
     if !is_of_file {
         return found.finish(job, sink);
     }
-    let path = PathBuf::from(DEFAULT_OUTPUT.replace("%j", &job.to_string()));
+    if let Some(Missing { node, reason, .. }) = lost {
+        let path = path.display();
+        output::warn(&format!("rms: node {node} says nothing ({reason}); this is the file {path}"));
+    }
     match std::fs::read(&path) {
         Ok(bytes) => sink.write(job, &bytes),
         Err(_) => {

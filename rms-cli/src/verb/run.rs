@@ -65,6 +65,7 @@ Exit codes:
   75   the link to the server broke while the job was submitted: 'rms queue'
        and 'rms history' show whether it was
   143  it was cancelled, or its wall time was over
+  141  who reads its output here had gone, and the job was ended
   130  it was ended by Ctrl-C
   125  the system lost it or could not start it
   1    it was refused
