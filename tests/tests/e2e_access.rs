@@ -222,7 +222,7 @@ fn other_peoples_jobs_are_not_ones_own() {
 #[test]
 fn keys_are_readable_by_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let deployment = Deployment::of_nodes(1);
+    let mut deployment = Deployment::of_nodes(1);
     let ada = deployment.join_person("user", "ada");
     let secret: Vec<PathBuf> = vec![
         deployment.server_dir().join("ca/ca.key"),
@@ -239,6 +239,13 @@ fn keys_are_readable_by_their_owner_alone() {
         let is_guarded = mode & 0o077 == 0 || (is_hidden && dir_mode & 0o077 == 0);
         assert!(is_guarded, "{} has mode {mode:o}", path.display());
     }
+    let warned = |deployment: &Deployment| deployment.log_text("a1").contains("others may use the private key");
+    assert!(!warned(&deployment));
+    let open = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(deployment.agent_dir("a1").join("credentials/key.pem"), open).expect("it is ours");
+    deployment.kill_agent("a1");
+    deployment.restart_agent("a1");
+    wait_until("a warning", Duration::from_secs(20), || warned(&deployment).then_some(()));
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Authority {
     /// Files are missing or damaged, or the key does not belong to the certificate.
     pub fn load(dir: &Path) -> Result<Authority, AuthorityError> {
         finish_switch(dir)?;
-        let key_pem = files::read(&dir.join(KEY_FILE))?;
+        let key_pem = files::read_key(&dir.join(KEY_FILE))?;
         let own = read_ca(&dir.join(CA_FILE))?;
         let beside = [NEXT_CA_FILE, OLD_CA_FILE].map(|file| dir.join(file)).into_iter().filter(|path| path.exists());
         let beside: Vec<_> = beside.map(|path| read_ca(&path)).collect::<Result<_, _>>()?;

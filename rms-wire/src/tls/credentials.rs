@@ -78,7 +78,7 @@ impl Credentials {
     pub fn load(dir: &Path) -> Result<Credentials, CredentialsError> {
         let chain = files::read(&dir.join(CHAIN_FILE))?;
         let ca = files::read(&dir.join(CA_FILE))?;
-        let key = files::read(&dir.join(KEY_FILE))?;
+        let key = files::read_key(&dir.join(KEY_FILE))?;
         let found = Credentials::new(&key, &chain, &ca);
         let next_key = dir.join(NEXT_KEY_FILE);
         match found {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -25,6 +25,19 @@ pub enum Access {
 
 pub fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
+}
+
+/// Reads a private key. Whoever else may read it can act as its owner, of which the log warns.
+pub fn read_key(path: &Path) -> Result<String, FileError> {
+    let text = read(path)?;
+    let is_open = fs::metadata(path).is_ok_and(|known| known.mode() & 0o077 != 0);
+    if is_open {
+        tracing::warn!(
+            "others may use the private key {0}: chmod 600 {0}, and replace it if they have",
+            path.display()
+        );
+    }
+    Ok(text)
 }
 
 pub fn make_dir(dir: &Path) -> Result<(), FileError> {
