@@ -3,6 +3,7 @@
 pub(crate) mod follow;
 mod orders;
 mod renewal;
+mod submissions;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watch;

@@ -102,6 +102,10 @@ fn json_follows_wherever_it_stands() {
         assert!(output.json().is_object() || output.json().is_array(), "{output:?}");
         assert!(output.json().get("error").is_none(), "{output:?}");
     }
+    let refused = deployment.rms(&["cancel", "998,999", "--json"]).fails(1).json();
+    let of_each = refused["refused"].as_array().expect("a list").iter().map(|refused| &refused["job"]);
+    assert_eq!(of_each.collect::<Vec<_>>(), [998, 999], "{refused}");
+    assert_eq!((&refused["error"]["kind"], &refused["done"]), (&"no_such_job".into(), &serde_json::json!([])));
 }
 
 /// `rms queue | head -1` is no failure worth a word.

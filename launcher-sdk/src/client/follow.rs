@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 pub use rms_wire::{Missing, Offset, Stream};
 
 use self::input::{Inputs, Protocol};
-use super::watch::Submissions;
+use super::submissions::Submissions;
 use super::{Client, begin};
 use crate::error::CallError;
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rms_api::answer::{JobChange, JobState};
-use rms_model::{JobId, Run, Time};
+use rms_model::{JobId, Run};
 use rms_wire::{Backoff, ClientRequest, Followed};
 use tokio::sync::mpsc;
 
 use super::follow::{RECONNECT_PATIENCE, is_protocol_error, is_transient};
+use super::submissions::Submissions;
 use super::{Client, begin};
 use crate::error::CallError;
 
@@ -60,22 +61,6 @@ pub(crate) fn has_ended(change: &JobChange) -> bool {
         | JobState::Waiting
         | JobState::Started
         | JobState::Ending => false,
-    }
-}
-
-/// When the jobs that are watched were submitted, as the first change of each says.
-#[derive(Debug, Default)]
-pub(super) struct Submissions(BTreeMap<JobId, Time>);
-
-impl Submissions {
-    /// # Errors
-    /// The change is one of another job with the same number ([`CallError::OtherJob`]).
-    pub(super) fn check(&mut self, change: &JobChange) -> Result<(), CallError> {
-        let Some(submitted) = change.submitted else { return Ok(()) };
-        match *self.0.entry(change.job).or_insert(submitted) == submitted {
-            true => Ok(()),
-            false => Err(CallError::OtherJob(change.job)),
-        }
     }
 }
 
