@@ -1,8 +1,9 @@
 /* CPUs of a running job of Limber that change: for programs whose threads are not OpenMP's, and for those that move the
  * CPUs of others (DROM). OpenMP programs need none of this: `rms run --malleable-threads` is enough.
  *
- * Nothing here waits but where it says so, and nothing ends the program: outside of such a job every function says
- * RMS_MALLEABLE_NO_JOB, and the program uses what it finds. All functions may be called from any thread. */
+ * Nothing here ends the program: outside of such a job every function returns RMS_MALLEABLE_NO_JOB at once, and the program
+ * uses the CPUs that it finds. All functions may be called from any thread, and in the child of a fork, which joins as a
+ * process of its own. */
 #ifndef RMS_MALLEABLE_H
 #define RMS_MALLEABLE_H
 
@@ -31,7 +32,8 @@ enum rms_malleable_error {
     RMS_MALLEABLE_NOT_ALLOWED = -8,
     /* It did not take up the change in time; its threads were moved nevertheless. */
     RMS_MALLEABLE_TIMEOUT = -9,
-    /* NULL where something is to be read, written or called, a mask of more than 1 MiB, or fewer than no threads. */
+    /* NULL where something is to be read, written or called, a mask of more than 1 MiB, a negative number of threads or
+     * process id. */
     RMS_MALLEABLE_INVALID = -12,
     /* As many processes of the job have joined as may. */
     RMS_MALLEABLE_TOO_MANY = -14,
@@ -39,7 +41,8 @@ enum rms_malleable_error {
 
 /* A program with threads of its own. */
 
-/* How many CPUs this process is to use now; an error where nobody says so. Never waits after the first call. */
+/* The number of CPUs that this process is to use now, or an error. The first call joins the job, which takes a second at
+ * most; later ones only read memory. */
 int rms_malleable_cpus(void);
 
 /* The same, and which ones: bit `i % 8` of byte `i / 8` is CPU `i`. Bytes beyond the highest CPU are zero. */
@@ -48,8 +51,9 @@ int rms_malleable_mask(unsigned char *mask, size_t n_bytes);
 /* 1 if the CPUs have changed since this program acknowledged last, else 0. */
 int rms_malleable_changed(void);
 
-/* Says that no more than `threads` threads use CPUs from now on: the RMS then takes away what was given back. 0: none,
- * or it does not count them. A change that is not acknowledged is enforced after a while. */
+/* Acknowledges the change of which the program was told last, by one of the functions above: no more than `threads` threads
+ * use CPUs from now on, and the RMS takes away what was given back. 0: none, or the program does not count them. A change
+ * that is not acknowledged is enforced after a while. */
 int rms_malleable_acknowledge(int threads);
 
 /* Called from a thread of the library's own after each change; what `rms_malleable_cpus` said before the call is
@@ -60,7 +64,8 @@ int rms_malleable_watch(rms_malleable_callback changed, void *argument);
 /* Ends that. Waits for a call that is under way, so it must not be called from there. */
 int rms_malleable_unwatch(void);
 
-/* A program that moves CPUs between the processes of its job on this node, as DROM does. Masks are as above. */
+/* A program that moves CPUs between the processes of its job on this node, as DROM does. Masks are as above; process 0 is
+ * the calling one. Each call asks the supervisor of the job and waits for its answer. */
 
 enum rms_drom_flag {
     RMS_DROM_NONE = 0,

@@ -191,7 +191,7 @@ impl Answer {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = head(self.kind);
         bytes.extend(self.status.number().to_ne_bytes());
-        let n = if self.pids.is_empty() { self.cpus.len() } else { self.pids.len() };
+        let n = if self.kind == Kind::List { self.pids.len() } else { self.cpus.len() };
         bytes.extend((n as u32).to_ne_bytes());
         bytes.extend(self.threads.to_ne_bytes());
         bytes.extend(u32::from(self.is_acknowledged).to_ne_bytes());
@@ -218,7 +218,6 @@ impl Answer {
             Kind::Join | Kind::Acknowledged | Kind::Get | Kind::Set => Vec::new(),
             Kind::PreInit | Kind::PostFinalize | Kind::Changed => Vec::new(),
         };
-        let pids = pids.into_iter().filter(|pid| *pid > 0).collect();
         Some(Answer {
             kind,
             status,
@@ -348,8 +347,10 @@ mod tests {
             assert_eq!((Request::parse(&bytes), bytes.len()), (Some(request), REQUEST_BYTES));
         }
         let answer = Answer { pids: vec![3, 4], cpus, since: 12, ..Answer::new(Kind::List, Status::NotAllowed) };
-        let bytes = answer.to_bytes();
-        assert_eq!((Answer::parse(&bytes), bytes.len()), (Some(answer), ANSWER_BYTES));
+        for answer in [Answer { pids: Vec::new(), ..answer.clone() }, answer] {
+            let bytes = answer.to_bytes();
+            assert_eq!((Answer::parse(&bytes), bytes.len()), (Some(answer), ANSWER_BYTES));
+        }
     }
 
     #[test]

@@ -4,9 +4,11 @@
  *   misuse [CPU] */
 #include <limits.h>
 #include <rms_malleable.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void tell(const char *what, int status)
@@ -53,14 +55,45 @@ static void move_itself(int cpu)
     tell("changed", rms_malleable_changed());
     tell("have", rms_malleable_cpus());
     tell("acknowledge", rms_malleable_acknowledge(1));
+    tell("self", rms_drom_get_mask(0, mask, sizeof mask, 0));
+    /* A change after the program has looked is news, although the program has acknowledged what it saw. */
+    tell("released", rms_drom_post_finalize(0, RMS_DROM_WAIT));
+    tell("acknowledge", rms_malleable_acknowledge(1));
+    tell("changed", rms_malleable_changed());
+    tell("have", rms_malleable_cpus());
+    tell("acknowledge", rms_malleable_acknowledge(2));
+    tell("changed", rms_malleable_changed());
+}
+
+/* The child is a process of its own, and has a copy of each file of its parent. */
+static void watch_beside_a_child(void)
+{
+    int is_told[2];
     tell("watched", rms_malleable_watch(never, NULL));
+    tell("twice", rms_malleable_watch(never, NULL));
+    if (pipe(is_told) != 0)
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        tell("news", rms_malleable_changed());
+        tell("unwatched", rms_malleable_unwatch());
+        (void)!write(is_told[1], "", 1);
+        for (;;)
+            pause();
+    }
+    (void)!read(is_told[0], &(char){0}, 1);
     tell("unwatched", rms_malleable_unwatch());
+    tell("twice", rms_malleable_unwatch());
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
 }
 
 int main(int argc, char **argv)
 {
     every_call();
-    if (argc > 1)
+    if (argc > 1) {
         move_itself(atoi(argv[1]));
+        watch_beside_a_child();
+    }
     return 0;
 }

@@ -170,6 +170,7 @@ fn misuse_is_an_error_and_no_crash() {
     // It cannot take anything up while it waits for others, so it is not waited for.
     let expected = "mask -12, endless -12, acknowledge -12, watch -12, unwatch -2, detach -2, unattached -2, cpus -12, \
                     pids -12, pids -12, pids -12, get -12, get -12, set -12, set -12, init -12, few 0, \
-                    none 0, moved 0, changed 1, have 1, acknowledge 0, watched 0, unwatched 0";
+                    none 0, moved 0, changed 1, have 1, acknowledge 0, self 0, released 0, acknowledge 0, changed 1, \
+                    have 2, acknowledge 0, changed 0, watched 0, twice -3, news 1, unwatched -2, unwatched 0, twice -2";
     assert_eq!(told(&inside.stdout), expected);
 }

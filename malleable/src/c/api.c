@@ -1,7 +1,7 @@
 /* The API for programs that manage their own threads: they poll, or register a callback. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -10,25 +10,31 @@
 #include "drom.h"
 #include "process.h"
 
-/* The last change that this program acknowledged. */
-static _Atomic uint64_t acknowledged;
-
 static bool look(struct rms_view *view)
 {
     rms_acknowledge_by_program();
     return rms_joined() && rms_look(view);
 }
 
+/* The same for a caller who is told what is there. */
+static bool tell(struct rms_view *view)
+{
+    if (!look(view))
+        return false;
+    atomic_store_explicit(&rms_told_seq, view->seq, memory_order_relaxed);
+    return true;
+}
+
 RMS_EXPORT int rms_malleable_cpus(void)
 {
     struct rms_view view;
-    return look(&view) ? (int)view.n_cpus : RMS_MALLEABLE_NO_JOB;
+    return tell(&view) ? (int)view.n_cpus : RMS_MALLEABLE_NO_JOB;
 }
 
 RMS_EXPORT int rms_malleable_mask(unsigned char *mask, size_t n_bytes)
 {
     struct rms_view view;
-    if (!look(&view))
+    if (!tell(&view))
         return RMS_MALLEABLE_NO_JOB;
     if (!rms_is_mask(mask, n_bytes))
         return RMS_MALLEABLE_INVALID;
@@ -39,9 +45,9 @@ RMS_EXPORT int rms_malleable_mask(unsigned char *mask, size_t n_bytes)
 RMS_EXPORT int rms_malleable_changed(void)
 {
     struct rms_view view;
-    if (!look(&view))
+    if (!tell(&view))
         return RMS_MALLEABLE_NO_JOB;
-    return view.seq != atomic_load_explicit(&acknowledged, memory_order_relaxed);
+    return view.seq != atomic_load_explicit(&rms_taken_up_seq, memory_order_relaxed);
 }
 
 RMS_EXPORT int rms_malleable_acknowledge(int threads)
@@ -54,8 +60,11 @@ RMS_EXPORT int rms_malleable_acknowledge(int threads)
     /* A program that still has more threads than CPUs has not adapted to this change. */
     if (threads > (int)view.n_cpus)
         return RMS_MALLEABLE_PENDING;
-    atomic_store_explicit(&acknowledged, view.seq, memory_order_relaxed);
-    rms_acknowledge(view.seq, (unsigned)threads);
+    /* What came after the program was told it has not taken up, though its threads may fit already. */
+    uint64_t told = atomic_load_explicit(&rms_told_seq, memory_order_relaxed);
+    uint64_t taken_up = told != 0 ? told : view.seq;
+    atomic_store_explicit(&rms_taken_up_seq, taken_up, memory_order_relaxed);
+    rms_acknowledge(threads > 0 ? view.seq : taken_up, (unsigned)threads);
     return RMS_MALLEABLE_OK;
 }
 
@@ -64,32 +73,76 @@ static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t watcher;
 static rms_malleable_callback changed;
 static void *argument_of_changed;
-/* A pipe: closing its second end stops the watcher thread; -1 if there is no watcher. */
+/* Whether the watcher has stopped by itself. */
+static _Atomic bool has_stopped;
+/* A pipe: what is written to its second end stops the watcher; -1 if there is no watcher. */
 static int stop[2] = {-1, -1};
-/* The process that started the watcher: after a fork, the child has no watcher. */
-static pid_t started_in;
+static struct stat stop_identity;
+
+/* A supervisor that no longer knows this process lets it join again after a while. */
+static bool look_again(struct rms_view *view)
+{
+    struct pollfd stopped = {.fd = stop[0], .events = POLLIN};
+    for (int attempt = 0; attempt < 3; attempt++) {
+        if (rms_look(view))
+            return true;
+        if (poll(&stopped, 1, 1000) != 0)
+            return false;
+    }
+    return false;
+}
 
 static void *watch(void *unused)
 {
     (void)unused;
     struct rms_view view;
-    while (rms_look(&view)) {
+    while (look_again(&view)) {
         changed((int)view.n_cpus, argument_of_changed);
-        atomic_store_explicit(&acknowledged, view.seq, memory_order_relaxed);
+        atomic_store_explicit(&rms_taken_up_seq, view.seq, memory_order_relaxed);
         rms_acknowledge(view.seq, view.n_cpus);
         if (!rms_wait(view.seq, stop[0]))
             break;
     }
+    atomic_store(&has_stopped, true);
     return NULL;
 }
 
+/* `watching` must be held. */
 static void close_stop(void)
 {
     for (int i = 0; i < 2; i++) {
-        if (stop[i] >= 0)
+        if (rms_is_file(stop[i], &stop_identity))
             close(stop[i]);
         stop[i] = -1;
     }
+}
+
+static bool open_stop(void)
+{
+    if (pipe2(stop, O_CLOEXEC) != 0)
+        return false;
+    for (int i = 0; i < 2; i++)
+        stop[i] = rms_keep_file(stop[i], &stop_identity);
+    return true;
+}
+
+/* Returns whether there was a watcher. `watching` must be held. */
+static bool join_watcher(void)
+{
+    if (stop[1] < 0)
+        return false;
+    /* A child process may have the pipe, too: closing it would not do. */
+    if (rms_is_file(stop[1], &stop_identity))
+        (void)!write(stop[1], "", 1);
+    pthread_join(watcher, NULL);
+    close_stop();
+    return true;
+}
+
+void rms_watch_after_fork(void)
+{
+    close_stop();
+    pthread_mutex_init(&watching, NULL);
 }
 
 RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argument)
@@ -101,18 +154,18 @@ RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argume
         return RMS_MALLEABLE_INVALID;
     int status = RMS_MALLEABLE_FAILED;
     pthread_mutex_lock(&watching);
-    if (stop[1] >= 0 && started_in == getpid()) {
+    if (stop[1] >= 0 && !atomic_load(&has_stopped)) {
         status = RMS_MALLEABLE_ALREADY;
     } else {
-        close_stop();
+        join_watcher();
         changed = callback;
         argument_of_changed = argument;
-        started_in = getpid();
+        atomic_store(&has_stopped, false);
         /* Signals of the program must be delivered to its own threads. */
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        if (pipe2(stop, O_CLOEXEC) == 0 && pthread_create(&watcher, NULL, watch, NULL) == 0)
+        if (open_stop() && pthread_create(&watcher, NULL, watch, NULL) == 0)
             status = RMS_MALLEABLE_OK;
         else
             close_stop();
@@ -126,15 +179,8 @@ RMS_EXPORT int rms_malleable_unwatch(void)
 {
     if (!rms_in_job())
         return RMS_MALLEABLE_NO_JOB;
-    int status = RMS_MALLEABLE_NOT_ATTACHED;
     pthread_mutex_lock(&watching);
-    if (stop[1] >= 0 && started_in == getpid()) {
-        close(stop[1]);
-        stop[1] = -1;
-        pthread_join(watcher, NULL);
-        status = RMS_MALLEABLE_OK;
-    }
-    close_stop();
+    int status = join_watcher() ? RMS_MALLEABLE_OK : RMS_MALLEABLE_NOT_ATTACHED;
     pthread_mutex_unlock(&watching);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "process.h"
 
@@ -56,7 +57,7 @@ static int ask(enum rms_kind kind, int pid, int flags, struct rms_request *reque
     if (status != RMS_MALLEABLE_OK)
         return status;
     request->kind = (uint16_t)kind;
-    request->pid = pid;
+    request->pid = pid == 0 ? getpid() : pid;
     request->flags = (uint32_t)flags;
     return rms_ask(request, answer, PATIENCE_MS);
 }
@@ -126,7 +127,7 @@ static int send_mask(enum rms_kind kind, int pid, const unsigned char *mask, siz
 {
     struct rms_request request = {0};
     struct rms_answer answer;
-    int status = may_ask(rms_is_mask(mask, n_bytes));
+    int status = may_ask(rms_is_mask(mask, n_bytes) && pid >= 0);
     if (status != RMS_MALLEABLE_OK)
         return status;
     if (!words_of_mask(mask, n_bytes, request.mask))

@@ -23,6 +23,8 @@
 
 /* A supervisor that is moving threads answers a little later. */
 #define JOIN_PATIENCE_MS 1000
+/* A supervisor that was killed while it wrote leaves a page that cannot be read. */
+#define READ_PATIENCE_MS 100
 /* The time between two attempts to connect, and the most attempts: a program that closes our connection again and again
  * runs without it. */
 #define RETRY_SECONDS 1
@@ -38,9 +40,12 @@ static uint32_t set_aside_for;
 
 static _Atomic(struct rms_page *) the_page;
 static _Atomic bool is_off = true;
-static _Atomic uint64_t adopted_seq;
-static _Atomic unsigned limit;
+/* The last change that OpenMP has adopted, and the limit of its threads in the low LIMIT_BITS: one value, as two threads
+ * may adopt two changes at once. */
+static _Atomic uint64_t adopted;
+#define LIMIT_BITS 16
 static _Atomic bool program_acknowledges;
+_Atomic uint64_t rms_told_seq, rms_taken_up_seq;
 
 /* Held while joining; guards the variables below. */
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -76,12 +81,24 @@ static void read_rank(void)
     rank = n_ranks = 0;
 }
 
-/* The program may have closed it and now have another file under that number. */
-static bool is_own(int fd)
+bool rms_is_file(int fd, const struct stat *identity)
 {
     struct stat now;
-    return fd >= 0 && fstat(fd, &now) == 0 && now.st_dev == connection_identity.st_dev
-        && now.st_ino == connection_identity.st_ino;
+    return fd >= 0 && fstat(fd, &now) == 0 && now.st_dev == identity->st_dev && now.st_ino == identity->st_ino;
+}
+
+/* `joining` must be held. */
+static bool has_connection(void)
+{
+    return rms_is_file(connection, &connection_identity);
+}
+
+/* The changes of a page are counted anew. */
+static void forget_changes(void)
+{
+    atomic_store(&adopted, 0);
+    atomic_store(&rms_told_seq, 0);
+    atomic_store(&rms_taken_up_seq, 0);
 }
 
 /* A child process has a page of its own, or none. This runs after a fork of a program with many threads, so it does only
@@ -89,17 +106,18 @@ static bool is_own(int fd)
 static void after_fork(void)
 {
     struct rms_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
-    if (is_own(connection))
+    if (has_connection())
         close(connection);
     connection = -1;
     if (page != NULL)
         munmap(page, RMS_PAGE_BYTES);
     atomic_store(&the_page, NULL);
-    atomic_store(&adopted_seq, 0);
-    atomic_store(&limit, 0);
+    atomic_store(&program_acknowledges, false);
+    forget_changes();
     n_joins = 0;
     retry_at = 0;
     pthread_mutex_init(&joining, NULL);
+    rms_watch_after_fork();
 }
 
 __attribute__((constructor)) static void begin(void)
@@ -225,6 +243,17 @@ static struct rms_page *map(int file)
     return NULL;
 }
 
+int rms_keep_file(int fd, struct stat *identity)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD);
+    if (high >= 0) {
+        close(fd);
+        fd = high;
+    }
+    fstat(fd, identity);
+    return fd;
+}
+
 /* `joining` must be held. */
 static struct rms_page *join(void)
 {
@@ -236,7 +265,7 @@ static struct rms_page *join(void)
         atomic_store(&is_off, true);
         return NULL;
     }
-    if (is_own(connection))
+    if (has_connection())
         close(connection);
     connection = -1;
     int fd = connect_to(socket_path, SOCK_NONBLOCK);
@@ -253,15 +282,9 @@ static struct rms_page *join(void)
         atomic_store(&is_off, is_heard);
         return NULL;
     }
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
-    fstat(fd, &connection_identity);
-    connection = fd;
+    connection = rms_keep_file(fd, &connection_identity);
     atomic_store_explicit(&page->pid, (uint32_t)getpid(), memory_order_relaxed);
-    atomic_store(&adopted_seq, 0);
+    forget_changes();
     atomic_store_explicit(&the_page, page, memory_order_release);
     return page;
 }
@@ -295,10 +318,14 @@ static struct rms_page *try_to_join(const struct rms_page *lost)
     return page;
 }
 
-static bool read_page(struct rms_page *page, struct rms_view *view, bool with_mask)
+/* Waits for at most `patience_ms` while the supervisor writes. */
+static bool read_page(struct rms_page *page, struct rms_view *view, bool with_mask, int patience_ms)
 {
-    /* The supervisor writes for less than a microsecond, unless it was killed in between. */
-    for (int attempt = 0; attempt < 64; attempt++) {
+    int64_t until = patience_ms > 0 ? now_ms() + patience_ms : 0;
+    /* The supervisor writes for less than a microsecond, unless it has lost its CPU or was killed in between. */
+    for (int attempt = 0; attempt < 64 || (patience_ms > 0 && now_ms() < until); attempt++) {
+        if (attempt >= 64)
+            sched_yield();
         uint64_t before = atomic_load_explicit(&page->seq, memory_order_acquire);
         if (before % 2 != 0)
             continue;
@@ -332,7 +359,7 @@ void rms_acknowledge(uint64_t seq, unsigned threads)
     head(&word, RMS_ACKNOWLEDGED);
     /* A thread that is joining holds the lock; the supervisor reads the page at the deadline in any case. */
     if (pthread_mutex_trylock(&joining) == 0) {
-        if (is_own(connection))
+        if (has_connection())
             send(connection, &word, offsetof(struct rms_request, mask), MSG_NOSIGNAL | MSG_DONTWAIT);
         pthread_mutex_unlock(&joining);
     }
@@ -342,18 +369,18 @@ void rms_acknowledge(uint64_t seq, unsigned threads)
 static void adopt(struct rms_page *page)
 {
     struct rms_view view;
-    if (!read_page(page, &view, false))
+    if (!read_page(page, &view, false, 0))
         return;
     if (atomic_load_explicit(&page->is_over, memory_order_relaxed)) {
         page = try_to_join(page);
-        if (page == NULL || !read_page(page, &view, false))
+        if (page == NULL || !read_page(page, &view, false, 0))
             return;
     }
     bool is_short = view.n_cpus > 0 && view.n_cpus < view.most;
-    atomic_store_explicit(&limit, is_short ? view.n_cpus : 0, memory_order_relaxed);
-    atomic_store_explicit(&adopted_seq, view.seq, memory_order_relaxed);
+    unsigned limit = is_short ? view.n_cpus : 0;
+    atomic_store_explicit(&adopted, view.seq << LIMIT_BITS | limit, memory_order_relaxed);
     if (!atomic_load_explicit(&program_acknowledges, memory_order_relaxed))
-        rms_acknowledge(view.seq, is_short ? view.n_cpus : 0);
+        rms_acknowledge(view.seq, limit);
 }
 
 unsigned rms_limit(void)
@@ -365,9 +392,9 @@ unsigned rms_limit(void)
             return 0;
     }
     uint64_t seq = atomic_load_explicit(&page->seq, memory_order_acquire);
-    if (seq != atomic_load_explicit(&adopted_seq, memory_order_relaxed))
+    if (seq != atomic_load_explicit(&adopted, memory_order_relaxed) >> LIMIT_BITS)
         adopt(page);
-    return atomic_load_explicit(&limit, memory_order_relaxed);
+    return atomic_load_explicit(&adopted, memory_order_relaxed) & ((1 << LIMIT_BITS) - 1);
 }
 
 void rms_note_threads(unsigned threads)
@@ -393,7 +420,7 @@ bool rms_look(struct rms_view *view)
     struct rms_page *page = atomic_load_explicit(&the_page, memory_order_acquire);
     if (page != NULL && atomic_load_explicit(&page->is_over, memory_order_relaxed))
         page = try_to_join(page);
-    return page != NULL && read_page(page, view, true);
+    return page != NULL && read_page(page, view, true, READ_PATIENCE_MS);
 }
 
 void rms_acknowledge_by_program(void)
@@ -410,7 +437,7 @@ bool rms_wait(uint64_t seq, int stop)
         if (atomic_load_explicit(&page->seq, memory_order_acquire) != seq)
             return true;
         pthread_mutex_lock(&joining);
-        struct pollfd ready[] = {{.fd = is_own(connection) ? connection : -1, .events = POLLIN},
+        struct pollfd ready[] = {{.fd = has_connection() ? connection : -1, .events = POLLIN},
                                  {.fd = stop, .events = POLLIN}};
         pthread_mutex_unlock(&joining);
         /* Without a connection, poll now and then. */
@@ -421,8 +448,11 @@ bool rms_wait(uint64_t seq, int stop)
             return false;
         if (n > 0 && ready[0].revents != 0) {
             struct rms_answer word;
-            ssize_t length = recv(ready[0].fd, &word, sizeof word, MSG_DONTWAIT);
+            /* The program may have closed it meanwhile, and have a file of its own under this number. */
+            pthread_mutex_lock(&joining);
+            ssize_t length = has_connection() ? recv(connection, &word, sizeof word, MSG_DONTWAIT) : 1;
             bool is_over = length == 0 || (length < 0 && errno != EAGAIN && errno != EINTR);
+            pthread_mutex_unlock(&joining);
             if (is_over)
                 return false;
         }

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "rms_malleable.h"
 #include "wire.h"
@@ -34,6 +35,9 @@ bool rms_joined(void);
 /* Returns false if this process has not joined, or if the supervisor ended in the middle of a change. */
 bool rms_look(struct rms_view *view);
 
+/* The last change of the present page that the program was told of, and the last one that it has taken up; 0: none. */
+extern _Atomic uint64_t rms_told_seq, rms_taken_up_seq;
+
 /* From now on, the program itself acknowledges changes. */
 void rms_acknowledge_by_program(void);
 void rms_acknowledge(uint64_t seq, unsigned threads);
@@ -44,5 +48,15 @@ bool rms_wait(uint64_t seq, int stop);
 /* Sends one request to the supervisor of the job over a new connection. Returns 0 or a negative error number of
  * rms_malleable.h. */
 int rms_ask(struct rms_request *request, struct rms_answer *answer, int patience_ms);
+
+/* Returns whether this is still the file that it was: the program may have closed it, and have another one under that
+ * number. */
+bool rms_is_file(int fd, const struct stat *identity);
+
+/* Moves the file away from the numbers that programs expect for their own, and returns its number. */
+int rms_keep_file(int fd, struct stat *identity);
+
+/* Runs in the child of a fork, which has no watcher thread. */
+void rms_watch_after_fork(void);
 
 #endif

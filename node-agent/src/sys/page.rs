@@ -55,10 +55,11 @@ impl Page {
 
     /// Publishes the CPUs of the process, of `most` that it had when the job started.
     pub fn publish(&mut self, cpus: &CpuSet, most: u32) {
+        let words = rms_malleable::words(cpus);
         // A concurrent reader sees the odd number and reads again.
         self.u64(page::SEQ).store(self.seq + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        for (idx, word) in rms_malleable::words(cpus).into_iter().enumerate() {
+        for (idx, word) in words.into_iter().enumerate() {
             self.u64(page::MASK + 8 * idx).store(word, Ordering::Relaxed);
         }
         self.u32(page::N_CPUS).store(cpus.len() as u32, Ordering::Relaxed);

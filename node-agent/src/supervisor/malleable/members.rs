@@ -34,7 +34,7 @@ pub struct Member {
 }
 
 /// CPUs for one process alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct ExclusiveCpus {
     cpus: CpuSet,
     /// The processes from which these CPUs were taken, and to which they return.
@@ -97,15 +97,34 @@ impl Members {
     pub fn leave(&mut self, pid: i32) {
         let exclusive = self.members.remove(&pid).and_then(|member| member.exclusive);
         if let Some(exclusive) = exclusive {
-            self.give_back(exclusive);
+            self.give_back(pid, exclusive);
         }
     }
 
-    fn give_back(&mut self, exclusive: ExclusiveCpus) {
-        for (owner, cpus) in exclusive.taken_from.into_iter().filter(|_| exclusive.returns) {
-            let own = self.members.get_mut(&owner).and_then(|member| member.exclusive.as_mut());
-            own.into_iter().for_each(|own| own.cpus.extend(&cpus));
+    fn give_back(&mut self, pid: i32, exclusive: ExclusiveCpus) {
+        for (owner, mut cpus) in exclusive.taken_from.into_iter().filter(|_| exclusive.returns) {
+            // Who has taken them from this process in turn returns them to their first owner.
+            for holder in self.exclusives_mut() {
+                let Some(taken) = holder.taken_from.get_mut(&pid) else { continue };
+                let passed_on: CpuSet = taken.intersection(&cpus).copied().collect();
+                taken.retain(|cpu| !passed_on.contains(cpu));
+                holder.taken_from.entry(owner).or_default().extend(&passed_on);
+            }
+            for other in self.exclusives_mut() {
+                cpus.retain(|cpu| !other.cpus.contains(cpu));
+            }
+            self.exclusive_mut(owner).into_iter().for_each(|own| own.cpus.extend(&cpus));
         }
+    }
+
+    fn exclusives_mut(&mut self) -> impl Iterator<Item = &mut ExclusiveCpus> {
+        let of_members = self.members.values_mut().filter_map(|member| member.exclusive.as_mut());
+        of_members.chain(self.pre_registered.values_mut())
+    }
+
+    fn exclusive_mut(&mut self, pid: i32) -> Option<&mut ExclusiveCpus> {
+        let of_member = self.members.get_mut(&pid).and_then(|member| member.exclusive.as_mut());
+        of_member.or_else(|| self.pre_registered.get_mut(&pid))
     }
 
     /// Returns how many CPUs the process would have if the job had everything that it requested.
@@ -160,9 +179,13 @@ impl Members {
             return Err(Status::NoProcess);
         }
         let taken_from = self.take(pid, cpus, flags)?;
-        let exclusive = ExclusiveCpus { cpus: cpus.clone(), taken_from, returns: flags.returns };
         if let Some(member) = self.members.get_mut(&pid) {
-            member.exclusive = Some(exclusive);
+            let exclusive = member.exclusive.get_or_insert_default();
+            exclusive.cpus.clone_from(cpus);
+            exclusive.returns |= flags.returns;
+            for (owner, taken) in taken_from {
+                exclusive.taken_from.entry(owner).or_default().extend(&taken);
+            }
         }
         Ok(())
     }
@@ -191,7 +214,7 @@ impl Members {
         let of_member = self.members.get_mut(&pid).and_then(|member| member.exclusive.take());
         let mut exclusive = self.pre_registered.remove(&pid).or(of_member).ok_or(Status::NoProcess)?;
         exclusive.returns |= flags.returns;
-        self.give_back(exclusive);
+        self.give_back(pid, exclusive);
         Ok(())
     }
 
@@ -217,9 +240,7 @@ impl Members {
             return Err(Status::NotAllowed);
         }
         for (other, taken) in &taken {
-            let of_member = self.members.get_mut(other).and_then(|member| member.exclusive.as_mut());
-            let exclusive = of_member.or_else(|| self.pre_registered.get_mut(other));
-            exclusive.into_iter().for_each(|exclusive| exclusive.cpus.retain(|cpu| !taken.contains(cpu)));
+            self.exclusive_mut(*other).into_iter().for_each(|own| own.cpus.retain(|cpu| !taken.contains(cpu)));
         }
         Ok(taken)
     }
@@ -359,6 +380,42 @@ mod tests {
         members.post_finalize(1, PLAIN).expect("it was set aside");
         assert_eq!(members.intended(1), (0..4).collect());
         assert_eq!(members.post_finalize(1, PLAIN), Err(Status::NoProcess));
+    }
+
+    fn three_with_cpus(flags: Flags) -> Members {
+        let mut members = members(6);
+        (1..4).for_each(|pid| members.join(pid, None, (0..6).collect(), None, None));
+        members.set(1, &cpus(&[0, 1, 2]), flags).expect("the job's");
+        members.set(3, &cpus(&[5]), flags).expect("the job's");
+        members
+    }
+
+    #[test]
+    fn stolen_cpus_come_back_although_others_were_set_meanwhile() {
+        let mut members = three_with_cpus(PLAIN);
+        members.set(2, &cpus(&[2, 3]), STEAL).expect("stolen");
+        members.set(2, &cpus(&[2, 3, 4]), PLAIN).expect("nobody's");
+        members.leave(2);
+        assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
+    }
+
+    #[test]
+    fn cpus_that_were_stolen_twice_come_back_to_their_first_owner() {
+        let mut members = three_with_cpus(PLAIN);
+        members.set(2, &cpus(&[2, 3]), STEAL).expect("stolen");
+        members.set(3, &cpus(&[2, 5]), STEAL).expect("stolen");
+        members.leave(2);
+        assert_eq!((members.intended(1), members.intended(3)), (cpus(&[0, 1]), cpus(&[2, 5])), "3 has it");
+        members.leave(3);
+        assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
+        // In the other order.
+        let mut members = three_with_cpus(PLAIN);
+        members.set(2, &cpus(&[2, 3]), STEAL).expect("stolen");
+        members.set(3, &cpus(&[2, 5]), STEAL).expect("stolen");
+        members.leave(3);
+        assert_eq!((members.intended(1), members.intended(2)), (cpus(&[0, 1]), cpus(&[2, 3])));
+        members.leave(2);
+        assert_eq!(members.intended(1), cpus(&[0, 1, 2]));
     }
 
     #[test]
