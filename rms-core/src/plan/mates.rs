@@ -19,7 +19,7 @@ use super::grid::Place;
 use super::grids;
 use super::pass::Pass;
 use super::promised::{Longer, PromisedStages};
-use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select_valid};
+use super::slowdown::{Fraction, Mate, Wanted, reachable_sums, select};
 use super::taken::Taken;
 use super::{Placed, Placement};
 use crate::state::node::Node;
@@ -339,8 +339,7 @@ impl<'a> Mates<'a> {
                     && self.keeps_stages(guest, *cluster, &chosen)
                     && self.free_places(guest, beside, &chosen, pass).is_some()
             };
-            let best = select_valid(&mates, wanted, is_valid)?;
-            let chosen = offered(best.first()?);
+            let chosen = offered(&select(&mates, wanted, is_valid)?.mates);
             if self.round.is_cheaper_by_nodes(guest, self.runtime_inside(guest, &chosen), &chosen) {
                 return None;
             }

@@ -32,13 +32,13 @@ pub struct Wanted {
     pub most_candidates: Option<usize>,
 }
 
-/// Sets of mates that cost the least together.
+/// The mates that cost the least together; of equal sets, that with the fewest mates, then with the smallest ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// The sum of their penalties.
     pub impact: Fraction,
-    /// All sets of that impact, each in the order of ids.
-    pub sets: Vec<Vec<u64>>,
+    /// Their ids, in order.
+    pub mates: Vec<u64>,
 }
 
 impl Fraction {
@@ -110,18 +110,9 @@ pub fn penalty(in_system: i128, increase: i128, requested: i128) -> Option<Fract
     Fraction::new(in_system.checked_add(increase)?, requested)
 }
 
-/// Selects the mates whose nodes add up to exactly the wanted number, at the least sum of penalties (004, eq. 2 and 3).
-/// `None` if there are none.
-pub fn select(mates: &[Mate], wanted: Wanted) -> Option<Selection> {
-    select_valid(mates, wanted, |_| true)
-}
-
-/// Selects among the sets that are valid; a set's ids are in the order of penalties.
-pub(crate) fn select_valid(
-    mates: &[Mate],
-    wanted: Wanted,
-    mut is_valid: impl FnMut(&[u64]) -> bool,
-) -> Option<Selection> {
+/// Selects the mates whose nodes add up to exactly the wanted number, at the least sum of penalties (004, eq. 2 and 3),
+/// among the sets that are valid; `is_valid` is given a set's ids in the order of penalties. `None` if there are none.
+pub fn select(mates: &[Mate], wanted: Wanted, mut is_valid: impl FnMut(&[u64]) -> bool) -> Option<Selection> {
     let is_within = |mate: &&Mate| wanted.max_slowdown.is_none_or(|most| mate.penalty < most);
     let mut candidates: Vec<Mate> = mates.iter().filter(is_within).copied().collect();
     candidates.sort_by(|a, b| a.penalty.cmp(&b.penalty).then(a.id.cmp(&b.id)));
@@ -134,9 +125,7 @@ pub(crate) fn select_valid(
     let sums = reachable_sums(by_weight.keys().copied(), wanted.weight, wanted.most_mates);
     let mut search = Search { candidates: &candidates, by_weight, sums, chosen: Vec::new(), best: None, is_valid };
     search.extend(0, wanted.weight, wanted.most_mates, Fraction::ZERO);
-    let mut best = search.best?;
-    best.sets.sort();
-    Some(best)
+    search.best
 }
 
 /// Returns for each number up to `most_summands` which sums up to `most` are possible with that many of these sizes, or
@@ -160,13 +149,6 @@ pub(crate) fn reachable_sums(
         sums.push(next);
     }
     sums
-}
-
-impl Selection {
-    /// Returns the set with the fewest mates, then with the smallest ids.
-    pub fn first(&self) -> Option<&Vec<u64>> {
-        self.sets.iter().min_by_key(|set| (set.len(), *set))
-    }
 }
 
 struct Search<'a> {
@@ -218,15 +200,11 @@ impl Search<'_> {
     }
 
     fn found(&mut self, impact: Fraction) {
-        if !(self.is_valid)(&self.chosen) {
-            return;
-        }
-        let mut set = self.chosen.clone();
-        set.sort_unstable();
-        match &mut self.best {
-            Some(best) if best.impact == impact => best.sets.push(set),
-            Some(best) if best.impact < impact => {}
-            Some(_) | None => self.best = Some(Selection { impact, sets: vec![set] }),
+        let mut mates = self.chosen.clone();
+        mates.sort_unstable();
+        let is_better = |best: &Selection| (impact, mates.len(), &mates) < (best.impact, best.mates.len(), &best.mates);
+        if self.best.as_ref().is_none_or(is_better) && (self.is_valid)(&self.chosen) {
+            self.best = Some(Selection { impact, mates });
         }
     }
 }
@@ -254,18 +232,27 @@ mod tests {
     #[test]
     fn a_mate_at_the_cut_off_is_not_taken() {
         let mates = [mate(1, 10, 4)];
-        let below = |most| select(&mates, Wanted { max_slowdown: Some(fraction(most, 1)), ..wanted(4) });
+        let below = |most| select(&mates, Wanted { max_slowdown: Some(fraction(most, 1)), ..wanted(4) }, |_| true);
         assert_eq!(below(10), None, "004: strictly below");
         assert!(below(11).is_some());
     }
 
     #[test]
-    fn of_equal_sets_all_are_told_and_the_fewest_mates_go_first() {
+    fn of_equal_sets_the_fewest_mates_go_first_and_no_other_is_tried() {
         let mates = [mate(4, 6, 4), mate(1, 3, 2), mate(2, 3, 2), mate(3, 3, 2)];
-        let best = select(&mates, wanted(4)).expect("there are sets");
-        assert_eq!(best.impact, fraction(6, 1));
-        assert_eq!(best.sets, [vec![1, 2], vec![1, 3], vec![2, 3], vec![4]]);
-        assert_eq!(best.first(), Some(&vec![4]));
+        let select_but = |refused: &[&[u64]]| {
+            let mut n_tried = 0;
+            let is_valid = |ids: &[u64]| {
+                n_tried += 1;
+                !refused.contains(&ids)
+            };
+            let best = select(&mates, wanted(4), is_valid).expect("there are sets");
+            assert_eq!(best.impact, fraction(6, 1));
+            (best.mates, n_tried)
+        };
+        assert_eq!(select_but(&[]), (vec![4], 2), "the first pair, and the one mate");
+        assert_eq!(select_but(&[&[4]]), (vec![1, 2], 2));
+        assert_eq!(select_but(&[&[4], &[1, 2], &[1, 3]]), (vec![2, 3], 4));
     }
 
     #[test]

@@ -240,8 +240,8 @@ fn looking_at_the_best_few_alone_costs_little() {
         };
         let mates: Vec<Mate> = (1..=100).map(|id| mate(id, dice)).collect();
         let wanted = Wanted { weight: dice.number(1, 24), max_slowdown: None, most_mates: 2, most_candidates: None };
-        let Some(all) = select(&mates, wanted) else { return };
-        match select(&mates, Wanted { most_candidates: Some(20), ..wanted }) {
+        let Some(all) = select(&mates, wanted, |_| true) else { return };
+        match select(&mates, Wanted { most_candidates: Some(20), ..wanted }, |_| true) {
             None => n_missed += 1,
             Some(few) => {
                 let ratio = |(numerator, denominator): (i128, i128)| numerator as f64 / denominator as f64;

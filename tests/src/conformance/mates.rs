@@ -1,7 +1,9 @@
 //! The arithmetic of 004: penalties, runtime models, the choice of mates, CPUs of a shared node. RULES P.
 
+use std::collections::BTreeSet;
+
 use node_agent::supervisor::binding::deal;
-use rms_core::plan::slowdown::{Fraction, Mate, Wanted, penalty, select};
+use rms_core::plan::slowdown::{Fraction, Mate, Selection, Wanted, penalty, select};
 use rms_core::share::lend;
 use rms_model::sharing::Ratio;
 use rms_model::{CoreShare, Indices, Inventory, RuntimeModel};
@@ -93,12 +95,23 @@ fn answer(input: Input) -> Result<Vec<(&'static str, Value)>, String> {
             let mate = |MateText { id, penalty, weight }| Ok(Mate { id, penalty: fraction(penalty)?, weight });
             let mates = mates.into_iter().map(mate).collect::<Result<Vec<_>, String>>()?;
             let max_slowdown = max_slowdown.map(fraction).transpose()?;
-            let selection = select(&mates, Wanted { weight, max_slowdown, most_mates: m, most_candidates: nm });
-            let first = selection.as_ref().and_then(|selection| selection.first());
+            let wanted = Wanted { weight, max_slowdown, most_mates: m, most_candidates: nm };
+            // Refuses each set that was found, to find all of the same impact.
+            let mut optimal: Vec<Selection> = Vec::new();
+            let is_known = |optimal: &[Selection], ids: &[u64]| {
+                let ids: BTreeSet<u64> = ids.iter().copied().collect();
+                optimal.iter().any(|known| known.mates.iter().eq(&ids))
+            };
+            while let Some(next) = select(&mates, wanted, |ids| !is_known(&optimal, ids))
+                && optimal.first().is_none_or(|best| best.impact == next.impact)
+            {
+                optimal.push(next);
+            }
+            let sets: Vec<&Vec<u64>> = optimal.iter().map(|best| &best.mates).collect();
             Ok(vec![
-                ("performance_impact", selection.as_ref().map_or(Value::Null, |best| pair(best.impact))),
-                ("selected", json!(first)),
-                ("optimal_sets", selection.as_ref().map_or(json!([]), |best| json!(best.sets))),
+                ("performance_impact", optimal.first().map_or(Value::Null, |best| pair(best.impact))),
+                ("selected", json!(sets.first())),
+                ("optimal_sets", json!(sets)),
             ])
         }
         Input::Distribute { sockets, cores_per_socket, sharing_factor, jobs } => {
