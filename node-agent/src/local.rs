@@ -214,13 +214,11 @@ async fn serve_caller(stream: UnixStream, share: Share, mut place: Place, peers:
 /// Returns the share to which the caller belongs. The kernel identifies the caller; the process tree identifies its
 /// job.
 fn caller_share(peer: UCred, shares: &Shares) -> Result<Share, String> {
-    let mut ancestor = peer.pid().map(Pid::from_raw);
     let running = shares.all();
-    while let Some(pid) = ancestor.filter(|pid| pid.as_raw() > 1) {
+    for pid in tree::ancestry(peer.pid().map(Pid::from_raw)) {
         if let Some(share) = running.iter().find(|share| share.supervisor() == Some(pid.as_raw())) {
             return Ok(share.clone());
         }
-        ancestor = tree::parent_of(pid);
     }
     Err("only processes of a job on this node are served here".to_owned())
 }

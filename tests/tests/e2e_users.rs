@@ -242,7 +242,10 @@ fn the_key_of_a_job_is_read_by_its_user_and_by_no_other_job() {
     let key = fs::read_to_string(world.ada.home.join("key")).expect("it was written");
     assert!(key.contains("PRIVATE KEY"), "{key}");
     let metadata = fs::metadata(&dir).expect("it is there");
-    assert_eq!((metadata.uid(), metadata.permissions().mode() & 0o777), (61_001, 0o700));
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.permissions().mode() & 0o777), (0, 61_001, 0o710));
+    let made =
+        world.as_user(&world.ada, &format!("mkdir {dir}/deep || touch {dir}/more || mv {dir}/key.pem {dir}/other"));
+    assert!(!made.status.success(), "the agent removes the directory, and only what it has made itself: {made:?}");
     // Neither from a shell on the node nor in a job of his own, which is given another key.
     let prying = format!("ls {dir}; cat {dir}/key.pem {dir}/cert.pem; cd {dir} && echo ENTERED");
     let said = world.as_user(&world.bob, &prying);

@@ -169,10 +169,16 @@ impl Cgroup {
             Kind::V1 => {
                 // The limit of memory and swap together must not be below that of memory; not every kernel counts them.
                 let both = dir.join("memory.memsw.limit_in_bytes");
+                let before = fs::read_to_string(&both);
                 let _not_counted = fs::write(&both, "-1");
-                fs::write(dir.join("memory.limit_in_bytes"), if is_limited { &bytes } else { "-1" })?;
-                let _not_counted = is_limited.then(|| fs::write(&both, &bytes));
-                Ok(())
+                let limited = fs::write(dir.join("memory.limit_in_bytes"), if is_limited { &bytes } else { "-1" });
+                let both_bytes = match &limited {
+                    Ok(()) => is_limited.then_some(bytes),
+                    // The job takes more than that now: everything stays as it was.
+                    Err(_) => before.ok(),
+                };
+                let _not_counted = both_bytes.map(|bytes| fs::write(&both, bytes.trim()));
+                limited
             }
             Kind::V2 => {
                 // Otherwise the kernel would kill processes to enforce the limit.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Uid;
 use rms_model::{JobId, Owner, Run};
 use rms_wire::Credentials;
 use rms_wire::tls::CredentialsError;
@@ -13,8 +14,9 @@ use thiserror::Error;
 use crate::spool::{entry_name, parse_entry_name};
 use crate::supervisor::{Account, AccountError};
 
-/// The key directories of one agent: one for each execution, owned by its user and closed to all other users. They are
-/// separate from the supervisors' folders, which are reused across jobs.
+/// The key directories of one agent: one for each execution, with files that only its user can read. Other users than
+/// the agent's own cannot write there: it would have to remove whatever they had made. They are separate from the
+/// supervisors' folders, which are reused across jobs.
 #[derive(Clone, Debug)]
 pub struct KeyDirs {
     dir: PathBuf,
@@ -62,7 +64,7 @@ impl KeyDirs {
             let path = path.to_owned();
             move |source| PlaceError::Write { path, source }
         };
-        let _left_over = fs::remove_dir_all(&draft);
+        let _left_over = remove(&draft);
         fs::DirBuilder::new().mode(0o700).create(&draft).map_err(write(&draft))?;
         credentials.write_for_owner(&draft)?;
         let (uid, gid) = (Some(account.uid.as_raw()), Some(account.gid.as_raw()));
@@ -70,20 +72,23 @@ impl KeyDirs {
             let path = entry.map_err(write(&draft))?.path();
             chown(&path, uid, gid).map_err(write(&path))?;
         }
-        chown(&draft, uid, gid).map_err(write(&draft))?;
-        let _left_over = fs::remove_dir_all(&before);
+        if account.uid != Uid::current() {
+            chown(&draft, None, gid).map_err(write(&draft))?;
+            fs::set_permissions(&draft, fs::Permissions::from_mode(0o710)).map_err(write(&draft))?;
+        }
+        let _left_over = remove(&before);
         match fs::rename(&place, &before) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(PlaceError::Write { path: place, source }),
         }
         fs::rename(&draft, &place).map_err(write(&place))?;
-        let _gone_already = fs::remove_dir_all(&before);
+        let _gone_already = remove(&before);
         Ok(())
     }
 
     pub(super) fn remove(&self, job: JobId, run: Run) {
-        let _never_there = fs::remove_dir_all(self.dir(job, run));
+        let _never_there = remove(&self.dir(job, run));
     }
 
     /// Removes all other entries.
@@ -93,7 +98,7 @@ impl KeyDirs {
             let execution = entry.file_name().to_str().and_then(parse_entry_name);
             let is_wanted = execution.is_some_and(|execution| wanted.contains(&execution));
             if !is_wanted {
-                let _gone_already = fs::remove_dir_all(entry.path());
+                let _gone_already = remove(&entry.path());
             }
         }
     }
@@ -102,4 +107,13 @@ impl KeyDirs {
     fn temp_path(&self, word: &str, job: JobId, run: Run) -> PathBuf {
         self.dir.join(format!(".{word}-{}", entry_name(job, run)))
     }
+}
+
+/// Removes a directory and its files, and nothing deeper: older agents gave it to the user, who may have made any tree
+/// there.
+fn remove(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let _is_a_directory = fs::remove_file(entry?.path());
+    }
+    fs::remove_dir(dir)
 }

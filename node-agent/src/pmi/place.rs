@@ -35,13 +35,14 @@ pub enum PlaceError {
     TooMany,
 }
 
-/// A named node takes as many ranks as requested, up to this limit, which no real program reaches.
+/// A named node takes as many ranks of one spawn as requested, up to this limit, which no real program reaches.
 pub const MAX_PER_NODE: u32 = 4096;
 
 /// # Errors
 /// The job does not hold a named node, or there is no room. Nothing is placed then.
 pub fn place(commands: &[Command], rooms: &[Room]) -> Result<Vec<Block>, PlaceError> {
     let mut free: Vec<u32> = rooms.iter().map(|room| room.n_free).collect();
+    let mut n_placed = vec![0_u32; rooms.len()];
     let mut blocks = Vec::new();
     let mut n_missing = 0;
     for (command, wanted) in commands.iter().enumerate() {
@@ -54,6 +55,10 @@ pub fn place(commands: &[Command], rooms: &[Room]) -> Result<Vec<Block>, PlaceEr
         };
         for (room, n_ranks) in counts {
             free[room] = free[room].saturating_sub(n_ranks);
+            n_placed[room] = n_placed[room].saturating_add(n_ranks);
+            if n_placed[room] > MAX_PER_NODE {
+                return Err(PlaceError::TooMany);
+            }
             blocks.push(Block { command, room, n_ranks });
         }
     }
@@ -180,6 +185,9 @@ mod tests {
         assert_eq!(placed(&[command(5, &both)], &[("a", 0), ("b", 0)]), Ok(vec![(0, 3), (1, 2)]));
         assert_eq!(placed(&[command(1, &[("x", None)])], &[("a", 9)]), Err(PlaceError::NotHeld("x".to_owned())));
         assert_eq!(placed(&[command(1 << 20, &[("a", None)])], &[("a", 9)]), Err(PlaceError::TooMany));
+        let many: Vec<Command> = (0..3).map(|_| command(MAX_PER_NODE / 2, &[("a", None)])).collect();
+        assert_eq!(placed(&many, &[("a", 9)]), Err(PlaceError::TooMany), "together");
+        assert!(placed(&many[1..], &[("a", 9)]).is_ok());
     }
 
     #[test]

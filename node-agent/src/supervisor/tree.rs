@@ -148,6 +148,15 @@ pub fn parent_of(pid: Pid) -> Option<Pid> {
     stat(pid, 1)
 }
 
+/// Returns a process and its ancestors, except the first process of the system. Deeper ones are left out: a user who made
+/// a chain of thousands would keep whoever walks along it busy.
+pub fn ancestry(pid: Option<Pid>) -> impl Iterator<Item = Pid> {
+    let is_below_init = |pid: &Pid| pid.as_raw() > 1;
+    std::iter::successors(pid.filter(is_below_init), move |pid| parent_of(*pid).filter(is_below_init)).take(MAX_DEPTH)
+}
+
+const MAX_DEPTH: usize = 256;
+
 /// Returns the session of a live process.
 pub fn session_of(pid: Pid) -> Option<Pid> {
     stat(pid, 3)
@@ -184,7 +193,7 @@ pub fn marked(mark: &str) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -247,5 +256,26 @@ mod tests {
         assert_eq!(all_by_parent().get(&shell.as_raw()).map(Vec::len), Some(2));
         signal_descendants(shell, &[9]);
         child.wait().expect("the shell ends with its children");
+    }
+
+    #[test]
+    fn a_walk_along_a_long_chain_of_processes_ends() {
+        let chain = "f() { if [ $1 -gt 0 ]; then (f $(($1 - 1))); true; else echo; read -r _; fi; }; f 300";
+        let mut shell = Command::new("sh")
+            .args(["-c", chain])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut line = String::new();
+        let mut told = BufReader::new(shell.stdout.take().expect("piped"));
+        told.read_line(&mut line).expect("it is there");
+        let of_shell = Pid::from_raw(shell.id() as i32);
+        let below = descendants(of_shell);
+        assert!(below.len() >= 300, "{}", below.len());
+        let longest = below.iter().map(|pid| ancestry(Some(*pid)).count()).max();
+        assert_eq!(longest, Some(MAX_DEPTH));
+        drop(shell.stdin.take());
+        assert!(shell.wait().expect("it is our child").success());
     }
 }

@@ -102,13 +102,13 @@ impl Malleable {
     fn accept(&mut self, cgroup: &Cgroup) {
         // Further clients wake the supervisor again, after others have been served.
         for mut client in std::iter::from_fn(|| self.listener.accept()).take(MAX_UNJOINED).collect::<Vec<_>>() {
-            client.may_join = client.uid.is_root() || is_of_job(client.pid, cgroup);
             // The agent may connect, too.
             let is_agents = client.uid == Uid::current();
             let is_ours = client.uid == self.owner || client.uid.is_root() || is_agents;
-            let is_allowed_here = is_agents || client.may_join;
             // A process that keeps connecting harms only itself.
             let has_room = self.clients.len() < self.pages.len() + MAX_UNJOINED;
+            client.may_join = is_ours && has_room && (client.uid.is_root() || is_of_job(client.pid, cgroup));
+            let is_allowed_here = is_agents || client.may_join;
             if is_ours && is_allowed_here && has_room {
                 self.clients.insert(self.next_client, client);
                 self.next_client += 1;
@@ -339,12 +339,5 @@ fn cpus_of_process(pid: Pid) -> Option<CpuSet> {
 /// Returns whether a process descends from this process, or is in its cgroup: `mpirun` and others fork processes that
 /// belong to the job, too.
 fn is_of_job(pid: Pid, cgroup: &Cgroup) -> bool {
-    let mut ancestor = Some(pid);
-    while let Some(one) = ancestor.filter(|pid| pid.as_raw() > 1) {
-        if one == getpid() {
-            return true;
-        }
-        ancestor = tree::parent_of(one);
-    }
-    cgroup.processes().contains(&pid)
+    tree::ancestry(Some(pid)).any(|ancestor| ancestor == getpid()) || cgroup.processes().contains(&pid)
 }
