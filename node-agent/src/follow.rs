@@ -93,6 +93,8 @@ async fn send_streams(
                 () = watch.woken() => break,
                 () = &mut changed => break,
                 n_bytes = taken.next() => n_bytes,
+                // The job may be silent until its end, and the link has only so many channels.
+                () = sender.stopped() => return Ok(()),
             };
             sender.send(&Spooled::Taken { n_bytes }).await?;
         }

@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 use rms_model::resources::MEMORY_FEATURE;
 use rms_model::{Identity, Role};
 use rms_wire::link::resolve;
-use rms_wire::{Credentials, Endpoint, Joiner, Revoked, Serve, TokenText};
+use rms_wire::{Credentials, Endpoint, Joiner, Revoked, Serve, TokenText, Tuning};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -246,9 +246,10 @@ fn bind(listen: SocketAddr, dir: &Path, credentials: &Credentials, serve: &Serve
     let path = dir.join("port");
     let last = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     let again = last.filter(|_| listen.port() == 0).map(|port| SocketAddr::new(listen.ip(), port));
-    let endpoint = match again.map(|address| Endpoint::bind_lasting(address, credentials, serve.clone(), dir)) {
+    let bind = |address| Endpoint::bind_lasting(address, credentials, serve.clone(), dir, Tuning::of_agent());
+    let endpoint = match again.map(bind) {
         Some(Ok(endpoint)) => endpoint,
-        Some(Err(_)) | None => Endpoint::bind_lasting(listen, credentials, serve.clone(), dir)?,
+        Some(Err(_)) | None => bind(listen)?,
     };
     let port = endpoint.local_addr()?.port();
     std::fs::write(&path, format!("{port}\n")).with_context(|| format!("cannot write {}", path.display()))?;

@@ -71,6 +71,21 @@ async fn a_followed_job_is_heard_and_typed_to() {
     cluster.close().await;
 }
 
+/// The link to the server has only so many channels, and those of followers who leave a silent job are free again.
+#[tokio::test]
+async fn followers_who_leave_a_silent_job_keep_no_channels() {
+    let mut cluster = Cluster::new(&["n1"]).await;
+    let wait = ["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"].map(str::to_owned).to_vec();
+    cluster.submit(1, &["n1"], 1, |launch| launch.execution.stdio.stream = true, Work::Tasks { argv: wait }).await;
+    cluster.agent("n1").running(1).await;
+    for _ in 0..1500 {
+        cluster.agent("n1").begin_to_follow(1).await;
+    }
+    std::fs::write(cluster.path().join("go"), "").expect("a file");
+    assert_eq!(cluster.agent("n1").follow(1, b"").await.len(), 0, "it is silent");
+    cluster.close().await;
+}
+
 #[tokio::test]
 async fn an_agent_that_is_told_to_stop_leaves_its_jobs_alone() {
     let mut cluster = Cluster::new(&["n1"]).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rms_model::Role;
 use rms_wire::link::EndpointError;
 use rms_wire::tls::{Authority, AuthorityError, CredentialsError, Revoked};
-use rms_wire::{Endpoint, Serve};
+use rms_wire::{Endpoint, Serve, Tuning};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -94,8 +94,8 @@ pub async fn run(dir: &DataDir, config: &ServerConfig, address: SocketAddr) -> R
     let history = History::start(&history)?;
 
     let roles = vec![Role::Agent, Role::User, Role::Admin, Role::Job];
-    let endpoint =
-        Endpoint::bind_lasting(address, own.credentials(), Serve::Peers { roles, join: true, revoked }, dir.root())?;
+    let serve = Serve::Peers { roles, join: true, revoked };
+    let endpoint = Endpoint::bind_lasting(address, own.credentials(), serve, dir.root(), Tuning::default())?;
     let shared = Arc::new(Shared::new(inbox.clone(), history, registry, authority, config.limits, dir.clone()));
     let listening = endpoint.local_addr().map_err(RunError::Socket)?;
     let socket = listen_local(dir, config, &endpoint);

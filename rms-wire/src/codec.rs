@@ -64,6 +64,8 @@ pub enum PayloadError {
 pub enum EncodeError {
     #[error("{kind:?} would be {length} bytes long, but at most {max} are taken")]
     TooLong { kind: Kind, length: usize, max: usize },
+    #[error("{kind:?} would hold more values than {max} bytes of memory can")]
+    TooMany { kind: Kind, max: usize },
     #[error("{kind:?} cannot be encoded")]
     Named { kind: Kind, source: rmp_serde::encode::Error },
     #[error("{kind:?} cannot be encoded")]
@@ -111,7 +113,7 @@ impl Header {
 /// Encodes a message as a whole frame: header and payload.
 ///
 /// # Errors
-/// The message exceeds the limit of its kind.
+/// The message exceeds the limits of its kind: its receiver would close the link.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, EncodeError> {
     let mut frame = vec![0; HEADER_BYTES];
     match M::ENCODING {
@@ -126,6 +128,11 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, EncodeError> {
     let max = M::SIZE.bytes();
     if length > max {
         return Err(EncodeError::TooLong { kind: M::KIND, length, max });
+    }
+    // A value has at least one byte, so most messages need not be weighed.
+    let may_be_heavy = length.saturating_mul(1 + HEAVIEST) > max;
+    if M::ENCODING == Encoding::Named && may_be_heavy && weigh(&frame[HEADER_BYTES..], max).is_err() {
+        return Err(EncodeError::TooMany { kind: M::KIND, max });
     }
     let header = Header { kind: M::KIND.number(), version: M::VERSION, length: length as u32 };
     frame[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
@@ -215,7 +222,7 @@ impl<'de> Visitor<'de> for VariantVisitor {
 ///
 /// # Errors
 /// The value is truncated, or would take more than about `max` bytes of memory: each number counts as 16 bytes, each
-/// text and container as 32.
+/// text and container as [`HEAVIEST`].
 fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
     let (mut at, mut n_open, mut weight) = (0, 1_u64, payload.len());
     while n_open > 0 {
@@ -253,7 +260,7 @@ fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
         }
         n_open = n_open - 1 + n_held;
         let is_number = n_held == 0 && n_bytes <= 8;
-        weight += if is_number { 16 } else { 32 };
+        weight += if is_number { 16 } else { HEAVIEST };
         // Each remaining value takes at least one byte.
         if weight > max || n_open > (payload.len() - at) as u64 {
             return Err(if weight > max { PayloadError::TooMany { max } } else { PayloadError::CutShort });
@@ -261,6 +268,9 @@ fn weigh(payload: &[u8], max: usize) -> Result<usize, PayloadError> {
     }
     Ok(at)
 }
+
+/// What a text or container counts beside its bytes.
+const HEAVIEST: usize = 32;
 
 /// Reads the big-endian length of `n_bytes` bytes that follows the marker at `at`.
 fn number(payload: &[u8], at: usize, n_bytes: usize) -> Result<u64, PayloadError> {

@@ -171,6 +171,8 @@ impl InputAt {
 
 impl Message for FollowOrder {
     const KIND: Kind = Kind::FollowOrder;
+    /// Like the [`Follow`](crate::Follow) whose offsets it repeats.
+    const SIZE: Size = Size::Bulk;
 }
 
 impl Message for Spooled {

@@ -65,6 +65,13 @@ pub struct Pair {
     pub value: String,
 }
 
+impl Pair {
+    /// Returns what the pair counts towards the limit of a frame: its texts, and at most this much for all around them.
+    pub fn n_bytes(&self) -> usize {
+        144 + self.key.len() + self.value.len()
+    }
+}
+
 /// From a node to the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Up {

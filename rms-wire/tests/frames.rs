@@ -5,9 +5,38 @@ mod common;
 use common::raw::Raw;
 use common::{Deployment, accept_link};
 use quinn::Connection;
-use rms_model::Role;
-use rms_wire::codec::{Header, encode};
-use rms_wire::{ClientRequest, Hello, HelloAnswer, Input, Kind, Link, LinkError};
+use rms_model::{JobId, Role, Run};
+use rms_wire::codec::{EncodeError, Header, decode_frame, encode};
+use rms_wire::{ClientRequest, FollowOrder, Hello, HelloAnswer, Input, Kind, Link, LinkError, Offset, Stream};
+
+/// A receiver closes the link of a sender whose frame it cannot decode, and with it all other channels.
+#[test]
+fn what_its_receiver_would_not_decode_is_not_sent() {
+    let order = |n_offsets: u32| FollowOrder {
+        job: JobId(1),
+        run: Run(1),
+        from: (0..n_offsets).map(|task| Offset { node_idx: 0, task, stream: Stream::Out, offset: 1 << 40 }).collect(),
+        is_over: false,
+        submitted: None,
+        input_from: None,
+    };
+    let (mut n_sent, mut n_refused) = (0, 0);
+    for n_offsets in [0, 1000, 20_000, 65_536, 70_000, 75_000, 80_000, 100_000, 300_000] {
+        match encode(&order(n_offsets)) {
+            Ok(frame) => {
+                decode_frame::<FollowOrder>(&frame).expect("it was sent");
+                n_sent += 1;
+                assert!(n_offsets < 100_000, "{n_offsets} offsets");
+            }
+            Err(EncodeError::TooMany { .. }) => {
+                n_refused += 1;
+                assert!(n_offsets > 65_536, "the streams of a job are followed, all {n_offsets}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(n_sent > 0 && n_refused > 0);
+}
 
 /// Returns a peer that was welcomed and may now send any bytes, and the server's link to it.
 async fn welcomed(deployment: &Deployment) -> (Raw, Connection, Link) {

@@ -24,7 +24,8 @@ impl Process {
     fn start(listen: SocketAddr, credentials: &Credentials, serve: Serve, dir: &Path) -> Process {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let bind = async { Endpoint::bind_lasting(listen, credentials, serve, dir).expect("a free port") };
+        let bind =
+            async { Endpoint::bind_lasting(listen, credentials, serve, dir, Tuning::default()).expect("a free port") };
         let endpoint = runtime.block_on(bind);
         Process { runtime, endpoint }
     }

@@ -29,10 +29,8 @@ enum FenceState {
     Left,
 }
 
-/// The most bytes that a fence may deliver to each node: less than a frame between agents holds.
-const MAX_FENCE_BYTES: usize = 7 << 20;
-/// The overhead of a pair in bytes, in addition to its key and value.
-const PAIR_BYTES: usize = 16;
+/// The most bytes of pairs that a fence may deliver to each node: less than a frame between agents holds.
+const MAX_FENCE_BYTES: usize = 15 << 20;
 
 impl Fence {
     pub fn new(world: WorldId, nodes: impl IntoIterator<Item = JobNode>) -> Fence {
@@ -61,7 +59,7 @@ impl Fence {
             return Vec::new();
         }
         *state = FenceState::InFence;
-        self.n_gathered_bytes += pairs.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_BYTES).sum::<usize>();
+        self.n_gathered_bytes += pairs.iter().map(Pair::n_bytes).sum::<usize>();
         if self.n_gathered_bytes > MAX_FENCE_BYTES {
             return self.nodes.keys().map(|node| (node.clone(), Down::Aborted { code: 1 })).collect();
         }
@@ -154,7 +152,7 @@ mod tests {
     #[test]
     fn a_fence_that_no_frame_could_carry_ends_the_job() {
         let mut fence = fence(&["a", "b"]);
-        let large = || vec![Pair { key: "k".to_owned(), value: "v".repeat(4 << 20) }];
+        let large = || vec![Pair { key: "k".to_owned(), value: "v".repeat(8 << 20) }];
         assert_eq!(fence.enter(&node("a"), 1, large()), []);
         let ended = fence.enter(&node("b"), 1, large());
         assert_eq!(ended, [(node("a"), Down::Aborted { code: 1 }), (node("b"), Down::Aborted { code: 1 })]);
@@ -162,6 +160,16 @@ mod tests {
         let mut fence = self::fence(&["a", "b", "c"]);
         assert_eq!(fence.enter(&node("a"), 1, large()), []);
         assert_eq!(fence.enter(&node("b"), 1, large()).len(), 3, "it does not gather what c puts, too");
+    }
+
+    #[test]
+    fn as_many_short_pairs_as_a_fence_delivers_fit_into_a_frame() {
+        let short = |n: usize| Pair { key: format!("{n:09}"), value: "v".repeat(9) };
+        let most = MAX_FENCE_BYTES / short(0).n_bytes();
+        let mut fence = fence(&["a"]);
+        let released = fence.enter(&node("a"), 1, (0..most).map(short).collect());
+        let [(_, done @ Down::FenceDone { .. })] = released.as_slice() else { panic!("no fence") };
+        rms_wire::codec::encode(&rms_wire::PmiDown::Say(done.clone())).expect("a frame");
     }
 
     #[test]

@@ -113,8 +113,9 @@ enum State {
     Gone,
 }
 
-/// The most bytes that a node's ranks may put between two fences; a real program puts a few hundred bytes per rank.
-pub(super) const MAX_FRESH_BYTES: usize = 4 << 20;
+/// The most bytes of pairs that a node's ranks may put between two fences; a real program puts a few hundred bytes per
+/// rank.
+pub(super) const MAX_FRESH_BYTES: usize = 6 << 20;
 /// The overhead of a pair in bytes, in addition to its key and value: two strings, and their part of a tree.
 const PAIR_BYTES: usize = 96;
 /// The result of a larger spawn has no list of error codes: old programs read lines of at most 1024 bytes.
@@ -414,11 +415,11 @@ impl Ranks {
             self.reply(local, outs, format_args!("cmd=put_result rc=-1 msg=unknown_kvsname"));
             return Ok(());
         }
-        self.n_fresh_bytes += key.len() + value.len();
+        let pair = Pair { key: key.to_owned(), value: value.to_owned() };
+        self.n_fresh_bytes += pair.n_bytes();
         if self.n_fresh_bytes > MAX_FRESH_BYTES {
             return Err(RankError::TooMany);
         }
-        let pair = Pair { key: key.to_owned(), value: value.to_owned() };
         self.fresh.push(pair.clone());
         self.insert(pair);
         self.reply(local, outs, format_args!("cmd=put_result rc=0 msg=success"));

@@ -11,8 +11,8 @@ use rms_model::{Generation, Identity, JobId, NodeId, Role, Run, Span, Time, Usag
 use rms_wire::parts::{ReportParts, desire_parts};
 use rms_wire::tls::draw_serial;
 use rms_wire::{
-    Accepted, Authority, Credentials, Endpoint, FollowOrder, Input, Link, NewKey, Receiver, Revoked, Sender, Serve,
-    Spooled, ToAgent, ToServer,
+    Accepted, Authority, Channel, Credentials, Endpoint, FollowOrder, Input, Link, NewKey, Receiver, Revoked, Sender,
+    Serve, Spooled, ToAgent, ToServer,
 };
 
 use test_kit::place;
@@ -362,9 +362,10 @@ impl Agent {
         self.ended[&job].clone()
     }
 
-    /// Follows a job from the start, sends `input`, and returns the output of its tasks: (task, is_error, bytes).
-    pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
-        let mut channel = self.link.open().await.expect("a channel");
+    /// Begins to follow a job from the start.
+    pub async fn begin_to_follow(&mut self, job: u64) -> Channel {
+        let opened = tokio::time::timeout(PATIENCE, self.link.open()).await.expect("a channel in time");
+        let mut channel = opened.expect("a link");
         channel
             .send(&FollowOrder {
                 job: JobId(job),
@@ -376,7 +377,12 @@ impl Agent {
             })
             .await
             .expect("sent");
-        let (mut sender, mut receiver) = channel.split();
+        channel
+    }
+
+    /// Follows a job from the start, sends `input`, and returns the output of its tasks: (task, is_error, bytes).
+    pub async fn follow(&mut self, job: u64, input: &[u8]) -> BTreeMap<(u32, bool), Vec<u8>> {
+        let (mut sender, mut receiver) = self.begin_to_follow(job).await.split();
         let typed = input.to_vec();
         let typing = tokio::spawn(async move {
             for piece in typed.chunks(16 << 10) {

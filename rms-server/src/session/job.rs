@@ -9,6 +9,7 @@ use rms_model::{Identity, JobId, Run};
 use rms_wire::{ClientRequest, Link};
 
 use super::{SessionError, client};
+use crate::inbox::WatchError;
 use crate::registry::Quota;
 use crate::shared::Shared;
 
@@ -32,9 +33,14 @@ pub async fn serve(link: &Link, quota: &Arc<Quota>, shared: &Arc<Shared>) -> Res
 /// Waits until this run has ended, and a little longer.
 async fn ended(job: JobId, run: Run, shared: &Shared) {
     loop {
-        // If the server is stopping, or its disk fails, the link stays.
-        let Ok((found, mut changes)) = shared.inbox.watch(vec![job]).await else {
-            return std::future::pending().await;
+        let (found, mut changes) = match shared.inbox.watch(vec![job]).await {
+            Ok(watched) => watched,
+            Err(WatchError::Failing(_)) => {
+                tokio::time::sleep(LINGER).await;
+                continue;
+            }
+            // The link ends with the server.
+            Err(WatchError::Stopping(_)) => return std::future::pending().await,
         };
         let is_there = found.iter().any(|found| found.change.run == run && !found.change.state.is_over());
         if !is_there {

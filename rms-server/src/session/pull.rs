@@ -235,9 +235,17 @@ impl Pull {
             sender.send(&order).await?;
             Ok((sender, receiver))
         };
-        let (mut sender, mut receiver) = match opened.await {
-            Ok(halves) => halves,
-            Err(error) => return PullEnd::Lost(error),
+        let (mut sender, mut receiver) = match tokio::time::timeout(OPENED_AFTER, opened).await {
+            Ok(Ok(halves)) => halves,
+            // The link would not take the order the next time either.
+            Ok(Err(LinkError::Encode(error))) => {
+                return PullEnd::Short { reason: format!("it has too many streams: {error}"), from: Vec::new() };
+            }
+            Ok(Err(error)) => return PullEnd::Lost(error),
+            Err(_) => {
+                let reason = "its agent sends the output of as many jobs as it can: try again later".to_owned();
+                return PullEnd::Failed { reason };
+            }
         };
         let (input, run, events) = (self.input.clone(), self.run, self.pulled.clone());
         let mut again = true;
@@ -319,6 +327,9 @@ impl Pull {
         None
     }
 }
+
+/// An agent's link has this long to open one more channel.
+const OPENED_AFTER: Duration = Duration::from_secs(10);
 
 /// Shorter absences are not reported: a restarted agent is back sooner.
 const UNREPORTED_ABSENCE: Duration = Duration::from_secs(2);

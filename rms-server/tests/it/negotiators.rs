@@ -16,6 +16,7 @@ use rms_api::negotiate::{
 };
 use rms_model::{ClusterId, JobId, Malleable, NodeId, OnResize, Outcome, Run, Sizes, Span, Speedup, Time};
 use rms_wire::link::{Receiver, Sender};
+use rms_wire::message::Size;
 use rms_wire::tls::Credentials;
 use rms_wire::{CallError, ClientRequest, Followed, Kind, NegotiatorSays, NegotiatorTold, ToAgent, ToServer};
 use serde::{Deserialize, Serialize};
@@ -528,10 +529,13 @@ struct Broken {
 #[derive(Debug, Serialize, Deserialize)]
 enum BrokenStatement {
     Propose { round: u16, template: Draft, valid_for: Span },
+    Commit { round: u16, nodes: Vec<NodeId> },
 }
 
 impl rms_wire::Message for BrokenSays {
     const KIND: Kind = Kind::NegotiatorSays;
+    /// More than any valid end would send.
+    const SIZE: Size = Size::Whole;
 }
 
 /// Returns a proposal with an error in it.
@@ -658,8 +662,8 @@ fn a_message_that_names_more_nodes_than_there_are_is_refused() {
         let job = scene.started(1).await;
         let mut app = scene.attached(job).await;
         let nodes = (0..70_000).map(NodeId).collect();
-        let message = Message::new(own(1), 1, 0, Some(Statement::Commit { round: 1, nodes }));
-        app.say(&NegotiatorCall::Say(Box::new(message))).await;
+        let statement = Some(BrokenStatement::Commit { round: 1, nodes });
+        app.say_broken(Broken { id: own(1), number: 1, seen: 0, statement }).await;
         let reason = app.client.link.closed().await;
         assert!(reason.contains("NegotiatorSays"), "{reason}");
         scene.expect_others_are_served().await;

@@ -170,6 +170,11 @@ impl Sender {
         self.stream.finish();
     }
 
+    /// Waits until the peer reads no more, before the channel is finished; for ever on a local link. Cancel safe.
+    pub async fn stopped(&self) {
+        self.stream.stopped().await;
+    }
+
     /// Waits until the peer has received everything, or has stopped the channel.
     pub async fn delivered(&mut self) {
         self.stream.delivered().await;

@@ -128,6 +128,14 @@ impl SendStream {
             SendStream::Local(_) => {}
         }
     }
+
+    /// Waits until the peer reads no more, before the stream is finished; for ever on a local connection. Cancel safe.
+    pub async fn stopped(&self) {
+        match self {
+            SendStream::Quic(quic) => drop(quic.stopped().await),
+            SendStream::Local(_) => std::future::pending().await,
+        }
+    }
 }
 
 impl RecvStream {

@@ -90,13 +90,14 @@ impl Endpoint {
         credentials: &Credentials,
         serve: Serve,
         dir: &Path,
+        tuning: Tuning,
     ) -> Result<Endpoint, EndpointError> {
         let persistent = reset_key(dir).and_then(|key| Ok((key, PeerList::open(dir)?)));
         let persistent = persistent.inspect_err(|error| {
             let dir = dir.display();
             tracing::warn!(%error, %dir, "cannot keep the list of links here: after a restart, peers will notice later");
         });
-        Endpoint::bind_persistent(bind(listen)?, credentials, serve, Tuning::default(), persistent.ok())
+        Endpoint::bind_persistent(bind(listen)?, credentials, serve, tuning, persistent.ok())
     }
 
     /// Creates an endpoint that only connects, to both IPv6 and IPv4 where the system has both.

@@ -59,6 +59,13 @@ impl Tuning {
         Tuning { keep_alive: Duration::from_millis(700), idle: Duration::from_millis(2400), ..Tuning::default() }
     }
 
+    /// Returns the tuning of an agent: the server opens a channel on its link for each follower of a job on the node.
+    pub fn of_agent() -> Tuning {
+        Tuning { max_channels: Tuning::AGENT_CHANNELS, ..Tuning::default() }
+    }
+
+    const AGENT_CHANNELS: u32 = 1024;
+
     /// Handshakes in progress at once; each takes some 20 KiB.
     pub(super) const MAX_HALF_OPEN: usize = 512;
     /// Peers without a certificate that have sent nothing yet, and those that await the answer to their token.
@@ -118,6 +125,11 @@ impl Tuning {
         VarInt::from_u64(window).unwrap_or(VarInt::MAX)
     }
 
+    /// Returns the same for the link of an agent, over the channels of its followers.
+    fn of_agents_output() -> u32 {
+        Tuning::AGENT_CHANNELS * Tuning::ACCEPTED_WINDOW
+    }
+
     /// Returns the initial window of an accepted connection.
     pub(super) fn entry_window(&self) -> VarInt {
         Tuning::ENTRY_WINDOW.into()
@@ -137,7 +149,7 @@ impl Tuning {
     /// one each, and an owner may have a thousand jobs.
     pub(super) fn allowance(&self, who: &Identity, n_links: usize) -> Allowance {
         let (channels, window, unacknowledged) = match (who.role, n_links) {
-            (Role::Agent, ..=2) => (self.max_channels, self.window(), Tuning::SEND_WINDOW),
+            (Role::Agent, ..=2) => (self.max_channels, Tuning::of_agents_output().into(), Tuning::SEND_WINDOW),
             (Role::Job, ..=16) => (self.max_channels / 4, (128_u32 << 10).into(), Tuning::SEND_WINDOW / 16),
             (Role::Job, ..=64) => (self.max_channels / 16, (32_u32 << 10).into(), Tuning::SEND_WINDOW / 64),
             (Role::Job, _) => (self.max_channels / 16, (16_u32 << 10).into(), Tuning::SEND_WINDOW / 128),
