@@ -15,7 +15,9 @@ pub fn fact(fact: &Fact) {
         Fact::JobDone { record, .. } => {
             tracing::debug!(target: "facts", job = %record.job, run = %record.run, outcome = %record.outcome, "done");
         }
-        Fact::JobRequeued { job, .. } => tracing::warn!(target: "facts", %job, "requeued: a node of it was lost"),
+        Fact::JobRequeued { job, .. } => {
+            tracing::warn!(target: "facts", %job, "requeued: a node or a supervisor of it was lost")
+        }
         Fact::NodeJoined { node, name, .. } => tracing::info!(target: "facts", %node, name, "node joined"),
         Fact::NodeLinkChanged { node, link } => tracing::info!(target: "facts", %node, ?link, "node link"),
         Fact::NodeAdminChanged { node, admin } => tracing::info!(target: "facts", %node, ?admin, "node changed"),

@@ -50,6 +50,7 @@ impl FactLog {
         self.ordered = std::mem::take(&mut self.grown);
         if let Err(error) = self.begin_segment() {
             tracing::warn!(%error, "no new snapshot: the journal cannot begin a new file");
+            self.snapshot_failed();
             return None;
         }
         // Facts after this snapshot must not refer to facts before it.
