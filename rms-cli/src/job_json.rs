@@ -50,7 +50,11 @@ pub fn job_detail(detail: &JobDetail, clusters: &ClusterNames) -> Value {
     let spec = &detail.spec;
     let mut value = job_line(&detail.line, clusters);
     let work = match &spec.execution.work {
-        Work::Script { script, args } => json!({"kind": "script", "script": script, "args": args}),
+        // No job has an empty script: that of another user is hidden.
+        Work::Script { script, args } => match script.is_empty() {
+            true => json!({"kind": "script", "script": null, "args": null}),
+            false => json!({"kind": "script", "script": script, "args": args}),
+        },
         Work::Tasks { argv } => json!({"kind": "tasks", "argv": argv}),
         Work::Nodes => json!({"kind": "nodes"}),
     };

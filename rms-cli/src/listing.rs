@@ -5,7 +5,7 @@ use std::slice;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use launcher_sdk::{CallError, Client};
 use rms_api::answer::{JobState, NodeState};
-use rms_api::filter::{Column, JobColumn, JobFilter, NoSuchColumn, Way, column};
+use rms_api::filter::{JobColumn, JobFilter, Way, column};
 use rms_model::Time;
 
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ pub struct JobFlags {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
     /// Sort by these columns, in descending order with '-': -priority,submitted
-    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<JobColumn>, allow_hyphen_values = true)]
+    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = column::<JobColumn>, allow_hyphen_values = true)]
     pub sort: Vec<(JobColumn, Way)>,
     /// Show at most this many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -88,14 +88,6 @@ pub async fn me(client: &Client) -> Result<String, CallError> {
 pub fn time(flag: &str, text: Option<&str>) -> Result<Option<Time>, Failure> {
     let parsed = text.map(|text| stamp::parse(text, stamp::now(), stamp::Occurrence::Last)).transpose();
     parsed.map_err(|error| Failure::usage(format!("--{flag}: {error}")))
-}
-
-/// Parses a column and its order: `-priority`, `submitted`.
-///
-/// # Errors
-/// The word names no column.
-pub fn sorted<C: Column>(word: &str) -> Result<(C, Way), NoSuchColumn> {
-    column(word)
 }
 
 pub fn node_states() -> impl TypedValueParser<Value = NodeState> {

@@ -20,7 +20,7 @@ pub struct FormFlags {
     /// Print ids or names only
     #[arg(short = 'q', long, global = true, conflicts_with = "parsable", help_heading = "Output", display_order = 901)]
     pub quiet: bool,
-    /// Print rows of fields separated by '|' with a header line; ids if there are none
+    /// Print rows of fields separated by '|' ('\|' inside of one) with a header line; ids if there are none
     #[arg(short = 'P', long, global = true, help_heading = "Output", display_order = 902)]
     pub parsable: bool,
     /// Read and write times in UTC, not in the local time zone

@@ -143,7 +143,7 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
         ..Constraint::default()
     };
     let labels = Labels {
-        name: options.name.unwrap_or(order.name),
+        name: options.name.unwrap_or_else(|| Labels::name_of_file(&order.name)),
         comment: options.comment.unwrap_or_default(),
         account: options.account.unwrap_or_default(),
     };

@@ -128,6 +128,9 @@ impl Access<'_> {
             (TokenIdentity::Named(identity), Some(name)) => {
                 return Err(Refusal::TokenForAnother { expected: identity.to_string(), asked: name.to_owned() });
             }
+            (TokenIdentity::AnyAgent, _) if is_agent == Some(false) => {
+                return Err(Refusal::TokenOfAgent("an agent".to_owned()));
+            }
             (TokenIdentity::AnyAgent, _) => {
                 let name = name.or(machine).ok_or(Refusal::Malformed("an agent's name is needed (--name)"))?;
                 Identity::new(Role::Agent, name)?

@@ -35,10 +35,17 @@ impl Labels {
         Labels { name: name.into(), ..Labels::default() }
     }
 
+    /// Returns the name of a job that is called like a file: without control characters, and not too long.
+    pub fn name_of_file(file: &str) -> String {
+        let mut name = file.replace(char::is_control, "_");
+        name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
+        name
+    }
+
     pub fn all(&self) -> [Label<'_>; 3] {
         let Labels { name, comment, account } = self;
         [
-            Label { key: "name", text: name, max_bytes: 128, is_public: true },
+            Label { key: "name", text: name, max_bytes: MAX_NAME_BYTES, is_public: true },
             Label { key: "comment", text: comment, max_bytes: 1024, is_public: false },
             Label { key: "account", text: account, max_bytes: 128, is_public: true },
         ]
@@ -66,5 +73,20 @@ impl Labels {
     #[must_use]
     pub fn public(&self) -> Labels {
         Labels { comment: String::new(), ..self.clone() }
+    }
+}
+
+const MAX_NAME_BYTES: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_gives_a_name_that_a_job_may_have() {
+        let name = |file: &str| Labels::name_of_file(file);
+        assert_eq!(name("a\tb\n.sh"), "a_b_.sh");
+        assert_eq!(name(&"p".repeat(300)).len(), MAX_NAME_BYTES);
+        assert_eq!(name(&format!("p{}", "é".repeat(100))).len(), MAX_NAME_BYTES - 1, "no half letter");
     }
 }

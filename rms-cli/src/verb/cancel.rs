@@ -30,7 +30,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
     let answer = match args.signal {
-        Some(signal) => JobsDone::new("signalled", client.signal(select, signal).await?),
+        Some(signal) => JobsDone::of_state("signalled", &select, client.signal(select.clone(), signal).await?),
         None => JobsDone::new("cancelled", client.cancel(select).await?),
     };
     answer.show(&context.output)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use launcher_sdk::HistoryQuery;
-use rms_api::filter::{RecordColumn, Way};
+use rms_api::filter::{RecordColumn, Way, column};
 use rms_model::{JobId, JobRecord, Labels, Outcome, Time, hostlist};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::job_json;
-use crate::listing::{self, sorted, time};
+use crate::listing::{self, time};
 use crate::names::ClusterNames;
 use crate::output::{self, Rows, Show};
 use crate::select;
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
     /// Sort by these columns, in descending order with '-': -cpu,user
-    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<RecordColumn>, allow_hyphen_values = true)]
+    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = column::<RecordColumn>, allow_hyphen_values = true)]
     sort: Vec<(RecordColumn, Way)>,
     /// Show at most this many; 0 for all [default: 20, in every form of the output]
     #[arg(long, value_name = "COUNT")]

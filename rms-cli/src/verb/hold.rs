@@ -23,6 +23,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
     let done = client.hold(select.clone()).await?;
-    let answer = JobsDone::of_waiting("held", &select, done);
+    let answer = JobsDone::of_state("held", &select, done);
     answer.show(&context.output)
 }

@@ -24,9 +24,9 @@ impl JobsDone {
         JobsDone { word: word.to_owned(), done: jobs.done, refused: jobs.refused }
     }
 
-    /// Like [`JobsDone::new`], for an order that applies only to waiting jobs. `all` means the waiting jobs; that
-    /// others are refused is then no error.
-    pub fn of_waiting(word: &str, select: &Select, jobs: launcher_sdk::JobsDone) -> JobsDone {
+    /// Like [`JobsDone::new`], for an order that applies only to jobs in certain states. `all` means these; that others
+    /// are refused is then no error.
+    pub fn of_state(word: &str, select: &Select, jobs: launcher_sdk::JobsDone) -> JobsDone {
         let mut answer = JobsDone::new(word, jobs);
         match select {
             Select::All | Select::User(_) => answer.refused.retain(|(_, why)| why.kind != "wrong_state"),
@@ -115,11 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_means_those_that_wait() {
+    fn all_means_those_in_the_right_state() {
         let refuse = |job, kind| (JobId(job), Refused { kind: String::from(kind), message: "no".into() });
         let of = |select: &Select| {
             let refused = vec![refuse(1, "wrong_state"), refuse(2, "not_your_job")];
-            JobsDone::of_waiting("held", select, launcher_sdk::JobsDone { done: vec![JobId(3)], refused }).refused
+            JobsDone::of_state("held", select, launcher_sdk::JobsDone { done: vec![JobId(3)], refused }).refused
         };
         assert_eq!(of(&Select::All), [refuse(2, "not_your_job")]);
         assert_eq!(of(&Select::Ids(vec![JobId(1), JobId(2), JobId(3)])).len(), 2, "who is named must obey");

@@ -72,8 +72,8 @@ impl Show for JoinAnswer {
         if let Some(other) = self.replaced() {
             // Only a certificate of the same identity is revoked by a join.
             text += &format!(
-                "it takes the place of that of {other}, which stays valid until it expires or an admin ends it: rms token \
-                 revoke-certificate {other}\n"
+                "it takes the place of that of {other}, which stays valid until it expires, unless an admin revokes it: \
+                 rms token revoke-certificate {other}\n"
             );
         }
         text

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use launcher_sdk::NodeList;
 use rms_api::answer::{NodeLine, NodeState};
-use rms_api::filter::{NodeColumn, NodeFilter, Way};
+use rms_api::filter::{NodeColumn, NodeFilter, Way, column};
 use rms_api::negotiate::NegotiationLine;
 use rms_model::plain::plain;
 use rms_model::{JobId, Slice, hostlist};
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::explain;
 use crate::failure::{Exit, Failure};
 use crate::json;
-use crate::listing::{self, node_states, sorted, time};
+use crate::listing::{self, node_states, time};
 use crate::output::Show;
 use crate::stamp;
 use crate::table::Table;
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
     /// Sort by these columns, in descending order with '-': state,-memory
-    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = sorted::<NodeColumn>, allow_hyphen_values = true)]
+    #[arg(short = 'S', long, value_name = "COLUMNS", value_delimiter = ',', value_parser = column::<NodeColumn>, allow_hyphen_values = true)]
     sort: Vec<(NodeColumn, Way)>,
     /// Show at most this many; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]

@@ -28,6 +28,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
     let done = client.set_priority(select.clone(), args.priority).await?;
-    let answer = JobsDone::of_waiting(&format!("priority {}", args.priority), &select, done);
+    let answer = JobsDone::of_state(&format!("priority {}", args.priority), &select, done);
     answer.show(&context.output)
 }

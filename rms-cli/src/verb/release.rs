@@ -22,6 +22,6 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
     let client = context.client().await?;
     let select = look_up::resolve(&client, select).await?;
     let done = client.release(select.clone()).await?;
-    let answer = JobsDone::of_waiting("released", &select, done);
+    let answer = JobsDone::of_state("released", &select, done);
     answer.show(&context.output)
 }

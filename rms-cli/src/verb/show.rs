@@ -102,7 +102,8 @@ impl Show for ShowAnswer {
         let now = self.found.now;
         let live = self.found.live.iter().map(|detail| self.detail(detail, now));
         let ended = self.found.ended.iter().map(|record| self.record(record));
-        live.chain(ended).collect::<Vec<_>>().join("\n")
+        let jobs: Vec<String> = live.chain(ended).collect();
+        if jobs.is_empty() { "no such job waits or runs\n".to_owned() } else { jobs.join("\n") }
     }
 
     fn json(&self) -> Value {
@@ -250,7 +251,10 @@ impl ShowAnswer {
             fields.add("error", plain(error));
         }
         let mut text = fields.text();
-        if let (Work::Script { script, args: _ }, true) = (&spec.execution.work, self.with_script) {
+        if let Work::Script { script, args: _ } = &spec.execution.work
+            && self.with_script
+            && !script.is_empty()
+        {
             text += &format!("\n{}\n", script.trim_end());
         }
         text

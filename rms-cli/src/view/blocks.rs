@@ -119,18 +119,7 @@ fn taken(view: &ClusterView, now: Time) -> String {
 /// Returns the node or core, counted from 1, that a row shows: the highest of those it covers.
 fn row_node(row_idx: usize, n_rows: usize, most: i64) -> i64 {
     let (row_idx, n_rows) = (row_idx as i64, n_rows as i64);
-    (most * (row_idx + 1)).div_ceil_of(n_rows)
-}
-
-trait DivCeil {
-    fn div_ceil_of(self, by: i64) -> i64;
-}
-
-impl DivCeil for i64 {
-    /// Divides positive numbers, rounding up.
-    fn div_ceil_of(self, by: i64) -> i64 {
-        (self + by - 1) / by
-    }
+    (most * (row_idx + 1) + n_rows - 1) / n_rows
 }
 
 fn row_label(row_idx: usize, n_rows: usize, most: i64) -> String {

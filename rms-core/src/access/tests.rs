@@ -98,6 +98,8 @@ fn a_token_for_another_kind_of_peer_is_refused_and_not_spent() {
     let refused =
         fixture.redeem_as(Joiner { is_agent: a_person, name: Some("n1"), machine: None }).expect_err("for agents");
     assert!(refused.to_string().contains("'node-agent join'"), "{refused}");
+    let refused = fixture.redeem_as(Joiner { is_agent: a_person, ..UNKNOWN }).expect_err("for agents");
+    assert!(refused.to_string().contains("'node-agent join'"), "{refused}");
     assert_eq!(
         fixture.redeem_as(Joiner { is_agent: an_agent, ..UNKNOWN }).expect_err("no name").to_string(),
         "an agent's name is needed (--name)"
