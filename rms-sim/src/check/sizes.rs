@@ -23,13 +23,7 @@ impl SizesAgreed {
         match fact {
             Fact::JobSubmitted { job, spec, .. } => {
                 if let Some(malleable) = &spec.malleable {
-                    let declared = Declared {
-                        least: malleable.least,
-                        most: malleable.most,
-                        sizes: malleable.sizes.clone(),
-                        speedup: malleable.speedup.clone(),
-                    };
-                    self.limits.insert(*job, declared);
+                    self.limits.insert(*job, Declared::from(malleable));
                 }
                 Ok(())
             }
