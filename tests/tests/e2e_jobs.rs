@@ -133,12 +133,18 @@ fn cancel_hold_release_and_signal_do_what_they_say() {
 
     deployment.rms(&["cancel", &waiting.to_string()]).ok();
     assert_eq!(deployment.wait_for_end(waiting)["outcome"]["word"], "cancelled");
-    deployment.rms(&["cancel", "--signal", "USR1", &running.to_string()]).ok();
+    deployment.rms(&["cancel", "--signal", "USR1", &held.to_string()]).fails(1);
+    assert_eq!(deployment.rms(&["show", "-t", "waiting"]).ok().text(), "no such job waits or runs");
+    // One of them is held, which is no error of who means all.
+    deployment.rms(&["cancel", "--signal", "USR1", "all"]).ok();
     let record = deployment.wait_for_end(running);
     assert_eq!((&record["outcome"]["word"], &record["outcome"]["code"]), (&"failed".into(), &3.into()));
     assert!(fs::read_to_string(&output).expect("it is there").contains("usr1"));
     deployment.rms(&["release", &held.to_string()]).ok();
     assert_eq!(deployment.wait_for_end(held)["outcome"]["word"], "completed");
+    let long = deployment.script(&format!("{}\t.sh", "p".repeat(150)), "#!/bin/sh\n");
+    let named = deployment.submit(&[&long]);
+    assert_eq!(deployment.wait_for_end(named)["name"], "p".repeat(128));
 }
 
 #[test]
