@@ -33,16 +33,20 @@ pub fn check_job(words: &str) -> Result<(), ExportError> {
     }
 }
 
-/// Returns the environment of a job for the words of `--export`. A job that gets Slurm's variables may be given more of
-/// them.
+/// Whose environment is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A job's. One that gets Slurm's variables may be given more of them.
+    Job { speaks_slurm: bool },
+    /// A step's, as of a child of a shell: variables that the job's script has set are kept.
+    Step,
+}
+
+/// Returns the environment of a job or step for the words of `--export`.
 ///
 /// # Errors
 /// See [`ExportError`].
-pub fn select(
-    words: Option<&str>,
-    here: &[(String, String)],
-    speaks_slurm: bool,
-) -> Result<Vec<(String, String)>, ExportError> {
+pub fn select(words: Option<&str>, here: &[(String, String)], of: Of) -> Result<Vec<(String, String)>, ExportError> {
     let mut all = words.is_none();
     let mut none = false;
     let mut named: Vec<(String, String)> = Vec::new();
@@ -54,10 +58,10 @@ pub fn select(
             None if word == "NONE" || word == "NIL" => none = true,
             None => {
                 let value = here.iter().find(|(name, _)| name == word).map(|(_, value)| value.clone());
-                let word = checked(word, speaks_slurm)?;
+                let word = checked(word, of)?;
                 named.push((word.clone(), value.ok_or(ExportError::NotSet(word))?));
             }
-            Some((name, value)) => named.push((checked(name, speaks_slurm)?, value.to_owned())),
+            Some((name, value)) => named.push((checked(name, of)?, value.to_owned())),
         }
     }
     if all && none {
@@ -65,7 +69,7 @@ pub fn select(
     }
     let mut environment: Vec<(String, String)> = Vec::new();
     if all {
-        environment.extend(here.iter().filter(|(name, _)| !is_of_a_launcher(name)).cloned());
+        environment.extend(here.iter().filter(|(name, _)| of == Of::Step || !is_of_a_launcher(name)).cloned());
     }
     environment.retain(|(name, _)| !named.iter().any(|(named, _)| named == name));
     // If a variable is named twice, the last value counts, as in a shell.
@@ -94,7 +98,7 @@ fn split_words(words: &str) -> Result<Vec<String>, ExportError> {
     if quote.is_none() { Ok(split) } else { Err(ExportError::Quote) }
 }
 
-fn checked(name: &str, speaks_slurm: bool) -> Result<String, ExportError> {
+fn checked(name: &str, of: Of) -> Result<String, ExportError> {
     let is_name = !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !name.starts_with(|c: char| c.is_ascii_digit());
@@ -102,7 +106,10 @@ fn checked(name: &str, speaks_slurm: bool) -> Result<String, ExportError> {
         return Err(ExportError::Nonsense(name.chars().take(80).collect()));
     }
     // The agents would remove it.
-    let is_removed = is_of_a_launcher(name) && !(speaks_slurm && name.starts_with("SLURM_"));
+    let is_removed = match of {
+        Of::Job { speaks_slurm } => is_of_a_launcher(name) && !(speaks_slurm && name.starts_with("SLURM_")),
+        Of::Step => false,
+    };
     if is_removed { Err(ExportError::OfALauncher(name.to_owned())) } else { Ok(name.to_owned()) }
 }
 
@@ -116,7 +123,7 @@ mod tests {
         };
         let here =
             own(&[("HOME", "/h"), ("PATH", "/bin"), ("RMS_DIR", "/d"), ("RMS_JOB_ID", "3"), ("SLURM_JOB_ID", "1")]);
-        assert_eq!(select(words, &here, true).unwrap(), own(expected), "{words:?}");
+        assert_eq!(select(words, &here, Of::Job { speaks_slurm: true }).unwrap(), own(expected), "{words:?}");
     }
 
     #[test]
@@ -136,17 +143,20 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert_eq!(select(Some("GONE"), &[], false), Err(ExportError::NotSet("GONE".into())));
-        assert_eq!(select(Some("ALL,NONE"), &[], false), Err(ExportError::AllAndNone));
-        assert_eq!(select(Some("A='1"), &[], false), Err(ExportError::Quote));
+        assert_eq!(select(Some("GONE"), &[], Of::Job { speaks_slurm: false }), Err(ExportError::NotSet("GONE".into())));
+        assert_eq!(select(Some("ALL,NONE"), &[], Of::Job { speaks_slurm: false }), Err(ExportError::AllAndNone));
+        assert_eq!(select(Some("A='1"), &[], Of::Job { speaks_slurm: false }), Err(ExportError::Quote));
         for removed in ["OMPI_MCA_btl=tcp", "PMI_RANK=1", "RMS_JOB_ID=7", "SLURM_JOB_ID=7"] {
-            let refused = select(Some(removed), &[], false);
+            let refused = select(Some(removed), &[], Of::Job { speaks_slurm: false });
             assert!(matches!(refused, Err(ExportError::OfALauncher(_))), "{removed}: {refused:?}");
         }
         assert_eq!(check_job("ALL,LEVEL=2,HOME"), Ok(()));
         assert_eq!(check_job("ALL,HOME=/h"), Err(ExportError::OfTheAccount("HOME".into())));
         for words in ["", "1A=2", "=x", "A,,B", "A-B"] {
-            assert!(select(Some(words), &[("A".into(), "1".into())], false).is_err(), "{words}");
+            assert!(
+                select(Some(words), &[("A".into(), "1".into())], Of::Job { speaks_slurm: false }).is_err(),
+                "{words}"
+            );
         }
     }
 }

@@ -23,21 +23,27 @@ impl Interrupt {
 }
 
 /// Receives the signals from the moment it is created.
+///
+/// Those that the caller ignores (nohup, background jobs of scripts) stay ignored.
 #[derive(Debug)]
 pub struct Interrupts {
-    int: Signal,
-    term: Signal,
-    hup: Signal,
-    quit: Signal,
-    usr1: Signal,
-    usr2: Signal,
+    int: Option<Signal>,
+    term: Option<Signal>,
+    hup: Option<Signal>,
+    quit: Option<Signal>,
+    usr1: Option<Signal>,
+    usr2: Option<Signal>,
 }
 
 impl Interrupts {
     /// # Errors
     /// The system refused to install the signal handlers.
     pub fn listen() -> Result<Interrupts, Failure> {
-        let on = |kind| signal(kind).map_err(|error| Failure::io("signals cannot be received", error));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let on = |kind: SignalKind| match is_ignored(&status, kind.as_raw_value()) {
+            true => Ok(None),
+            false => signal(kind).map(Some).map_err(|error| Failure::io("signals cannot be received", error)),
+        };
         Ok(Interrupts {
             int: on(SignalKind::interrupt())?,
             term: on(SignalKind::terminate())?,
@@ -51,12 +57,38 @@ impl Interrupts {
     /// Receives the next signal; cancel-safe.
     pub async fn next(&mut self) -> Interrupt {
         tokio::select! {
-            _ = self.int.recv() => Interrupt::CtrlC,
-            _ = self.term.recv() => Interrupt::Signal(SignalKind::terminate().as_raw_value()),
-            _ = self.hup.recv() => Interrupt::Signal(SignalKind::hangup().as_raw_value()),
-            _ = self.quit.recv() => Interrupt::Signal(SignalKind::quit().as_raw_value()),
-            _ = self.usr1.recv() => Interrupt::Signal(SignalKind::user_defined1().as_raw_value()),
-            _ = self.usr2.recv() => Interrupt::Signal(SignalKind::user_defined2().as_raw_value()),
+            () = received(&mut self.int) => Interrupt::CtrlC,
+            () = received(&mut self.term) => Interrupt::Signal(SignalKind::terminate().as_raw_value()),
+            () = received(&mut self.hup) => Interrupt::Signal(SignalKind::hangup().as_raw_value()),
+            () = received(&mut self.quit) => Interrupt::Signal(SignalKind::quit().as_raw_value()),
+            () = received(&mut self.usr1) => Interrupt::Signal(SignalKind::user_defined1().as_raw_value()),
+            () = received(&mut self.usr2) => Interrupt::Signal(SignalKind::user_defined2().as_raw_value()),
         }
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns whether a process ignores a signal, by its status in /proc.
+fn is_ignored(status: &str, number: i32) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored >> (number - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_the_caller_ignores_are_known() {
+        let status = "Name:\trms\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
+        assert_eq!([1, 2, 13, 15].map(|number| is_ignored(status, number)), [true, false, true, false]);
+        assert!(!is_ignored("", 1));
     }
 }

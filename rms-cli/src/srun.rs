@@ -87,7 +87,7 @@ struct Srun {
     #[arg(short = 'K', long, value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = ["0", "1"])]
     kill_on_bad_exit: Option<String>,
     /// End the step after this time
-    #[arg(short = 't', long, value_name = "SPAN", value_parser = parse_wall)]
+    #[arg(short = 't', long, value_name = "SPAN", value_parser = step_time)]
     time: Option<Span>,
     /// What the tasks read: all, none, or a file
     #[arg(short = 'i', long, value_name = "all|none|FILE")]
@@ -129,6 +129,14 @@ struct Srun {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// Parses the time of a step; zero for no limit.
+fn step_time(text: &str) -> Result<Span, String> {
+    match ["unlimited", "infinite"].iter().any(|word| text.eq_ignore_ascii_case(word)) {
+        true => Ok(Span::ZERO),
+        false => parse_wall(text).map_err(|error| error.to_string()),
+    }
 }
 
 /// Returns whether `rms` was called by this name.
@@ -349,7 +357,7 @@ impl Srun {
             overcommit: self.overcommit,
             exclusive: (self.exclusive.is_some() || self.exact) && !self.oversubscribe,
             kill_on_bad_exit: self.kill_on_bad_exit.as_deref() == Some("1"),
-            time: self.time,
+            time: self.time.filter(|time| *time > Span::ZERO),
             label: self.label,
             input,
             input_file,

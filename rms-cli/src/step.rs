@@ -10,7 +10,6 @@ use launcher_sdk::Stream;
 use node_agent::frame::{self, Frame};
 use node_agent::rsh::{Call, CommandEnd, INPUT_WINDOW, Input, STDERR, STDIN, STDOUT, Say, StepRequest};
 use rms_model::Span;
-use rms_model::variables::SLURM;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 use crate::agent::{self, FromAgent, ToAgent};
 use crate::caller::Caller;
 use crate::collected::Collected;
-use crate::export;
+use crate::export::{self, Of};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::lines::Streams;
@@ -85,10 +84,7 @@ pub async fn run(wanted: Wanted, socket: &Path, form: Form) -> Result<Exit, Fail
     let environment = match &wanted.export {
         // The whole environment of the caller, as for a child of a shell: variables that the job has set are kept.
         None => caller.environment,
-        Some(words) => {
-            let speaks_slurm = caller.environment.iter().any(|(name, value)| name == SLURM && value == "1");
-            export::select(Some(words), &caller.environment, speaks_slurm).map_err(Failure::usage)?
-        }
+        Some(words) => export::select(Some(words), &caller.environment, Of::Step).map_err(Failure::usage)?,
     };
     let cwd = wanted.chdir.as_ref().map_or_else(|| caller.cwd.clone(), |dir| caller.cwd.join(dir));
     let cwd = cwd.into_os_string().into_string().map_err(|odd| {
@@ -318,6 +314,7 @@ impl StepClient {
             Frame::Message(CommandEnd::Waiting) => self.warn("it waits for CPUs that other steps of the job have"),
             Frame::Message(CommandEnd::Started { step, nodes, tasks }) => {
                 (self.files.step, self.files.nodes, self.files.n_tasks) = (step, nodes.clone(), tasks);
+                self.files.create()?;
                 self.started = Some((step, nodes));
                 self.deadline = self.time.map(|time| Instant::now() + time.to_std().min(MAX_TIME));
             }

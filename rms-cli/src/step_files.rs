@@ -1,6 +1,6 @@
-//! The output files of a step (`srun -o step-%t.out`), each opened at its first output.
+//! The output files of a step (`srun -o step-%t.out`), created when it starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -62,6 +62,30 @@ pub struct StepFiles {
 }
 
 impl StepFiles {
+    /// Creates or empties the files of all tasks: those of tasks that write nothing, too. Of very many, the rest is opened
+    /// again at its first output.
+    ///
+    /// # Errors
+    /// A file cannot be opened.
+    pub fn create(&mut self) -> Result<(), Failure> {
+        let n_tasks = self.n_tasks.iter().sum();
+        let patterns = [&self.output, &self.error].map(|target| match target {
+            Target::Files(pattern) => Some(pattern.clone()),
+            Target::Here | Target::Only(_) | Target::Nowhere => None,
+        });
+        for pattern in patterns.iter().flatten() {
+            let paths: BTreeSet<PathBuf> = (0..n_tasks).map(|task| self.path(pattern, task)).collect();
+            for path in paths {
+                let opened = self.file(path.clone()).map(drop);
+                opened.map_err(|error| Failure::io(format!("{} cannot be written", path.display()), error))?;
+                if self.open.len() > MOST_OPEN {
+                    self.open.remove(&path);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes output of a task to its file; returns `false` if it belongs to this command's own streams.
     ///
     /// # Errors
@@ -133,6 +157,9 @@ impl StepFiles {
         }
     }
 }
+
+/// A process may have 1024 open files.
+const MOST_OPEN: usize = 256;
 
 #[cfg(test)]
 mod tests {

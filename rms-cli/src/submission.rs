@@ -11,7 +11,7 @@ use rms_model::{Environment, Evolving, Execution, Expansion, Labels, Malleable, 
 use thiserror::Error;
 
 use crate::caller::Caller;
-use crate::export::{self, ExportError};
+use crate::export::{self, ExportError, Of};
 use crate::job_options::{JobOptions, NodeNames, OpenMode};
 use crate::malleable_options::MalleableError;
 use crate::model_options::ModelError;
@@ -184,7 +184,8 @@ pub fn build(options: JobOptions, order: Order, caller: &Caller, largest: u32) -
 /// Returns the environment that the job inherits, and what only its submitter knows.
 pub fn environment(options: &JobOptions, caller: &Caller) -> Result<Vec<(String, String)>, SubmissionError> {
     options.export.as_deref().map_or(Ok(()), export::check_job)?;
-    let mut environment = export::select(options.export.as_deref(), &caller.environment, options.slurm_env)?;
+    let mut environment =
+        export::select(options.export.as_deref(), &caller.environment, Of::Job { speaks_slurm: options.slurm_env })?;
     let mut set = |name: &str, value: String| {
         // Variables given by --export take precedence.
         if !environment.iter().any(|(given, _)| given == name) {

@@ -419,7 +419,7 @@ fn until(entry: &Job) -> Option<Time> {
 
 /// Removes what only the owner and admins may read.
 fn redact(spec: &mut rms_model::JobSpec) {
-    use rms_model::Work;
+    use rms_model::{Malleable, OnResize, Work};
     spec.execution.environment = Default::default();
     spec.labels = spec.labels.public();
     match &mut spec.execution.work {
@@ -429,6 +429,9 @@ fn redact(spec: &mut rms_model::JobSpec) {
         }
         Work::Tasks { argv } => argv.truncate(1),
         Work::Nodes => {}
+    }
+    if let Some(Malleable { on_resize: OnResize::Hook(command), .. }) = spec.malleable.as_mut() {
+        *command = command.split_whitespace().next().unwrap_or_default().to_owned();
     }
 }
 

@@ -465,7 +465,12 @@ impl<'a, L: Launcher> Driver<'a, L> {
         self.is_outdated = false;
         let infos = match self.infos.take() {
             Some(infos) => infos,
-            None => self.session.clusters().await?,
+            None => match self.session.clusters().await {
+                Ok(infos) => infos,
+                // It has just ended, which the next event tells.
+                Err(CallError::Refused(refused)) if refused.kind == WRONG_STATE => return Ok(()),
+                Err(error) => return Err(error.into()),
+            },
         };
         let infos = self.infos.insert(infos);
         let mut seen = Seen::new(self.session.now(), self.session.view(), infos);

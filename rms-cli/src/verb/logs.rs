@@ -129,7 +129,15 @@ async fn from_nodes(
     let mut follow = client.follow(job, false);
     let mut streams = Streams::new(sink.label);
     let mut found = Found::default();
-    while let Some(event) = follow.next().await? {
+    loop {
+        let event = tokio::select! {
+            event = follow.next() => event?,
+            () = streams.due() => {
+                streams.show_beginnings()?;
+                continue;
+            }
+        };
+        let Some(event) = event else { break };
         if let Some(notice) = notice.take() {
             output::warn(&notice);
         }

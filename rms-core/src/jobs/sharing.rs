@@ -10,7 +10,7 @@ use crate::plan::slowdown::Fraction;
 use crate::plan::{self, GuestStart, LentCores, Placed};
 use crate::share;
 use crate::state::fact::Fact;
-use crate::state::job::{Job, Phase};
+use crate::state::job::{Job, Phase, Share};
 use crate::state::sharing::{Loan, Sharing};
 use crate::state::{constraint_of, pieces_of, takes_whole_nodes};
 use crate::step::Step;
@@ -259,11 +259,13 @@ impl Jobs<'_> {
         let guest = sharing.lent.get(&node).map(|loan| loan.guest);
         self.change_cpus(now, step, job, None, |sharing, _| sharing.is_stubborn = true);
         let Some(guest) = guest else { return };
-        let is_running = self.state().jobs()[&guest].started().is_some_and(|started| started.ending.is_none());
-        if is_running {
-            let name = self.state().nodes()[&node].name.clone();
-            let reason = format!("processes of job {job} did not leave the CPUs that they had lent");
-            self.end(now, step, guest, Outcome::NotStarted { node: name, reason }, true);
-        }
+        let entry = &self.state().jobs()[&guest];
+        let Some(started) = entry.started().filter(|started| started.ending.is_none()) else { return };
+        // Other nodes may have started it already.
+        let has_run = started.shares.values().any(|share| *share != Share::Ordered);
+        let requeue = !has_run || entry.spec.may_run_again(self.state().settings().lost_policy);
+        let name = self.state().nodes()[&node].name.clone();
+        let reason = format!("processes of job {job} did not leave the CPUs that they had lent");
+        self.end(now, step, guest, Outcome::NotStarted { node: name, reason }, requeue);
     }
 }

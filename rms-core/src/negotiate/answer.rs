@@ -228,6 +228,10 @@ impl Negotiations<'_> {
         item: &Item,
         given: &mut Granted,
     ) -> Availability {
+        // What is to be given back before it is there would cost nothing, and be in nobody's way.
+        if item.terms.ends(now).is_some_and(|end| end <= now) {
+            return Availability::Never(Reason::Policy);
+        }
         match &item.resource {
             Resource::Nodes(cluster) => {
                 let cluster = *cluster;

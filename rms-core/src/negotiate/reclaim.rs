@@ -399,7 +399,8 @@ impl Negotiations<'_> {
         let others: Vec<Candidate<'_>> =
             supply.donors.iter().filter(|donor| donor.job != job).map(Resizable::as_candidate).collect();
         let occasion = Occasion::Waiting { priority: self.priority(job) };
-        let mut bound = item.quantity.0.min(payable);
+        let most = n_here + others.iter().map(|donor| u64::from(donor.room)).sum::<u64>();
+        let mut bound = item.quantity.0.min(payable).min(most);
         while let Some(Quantity(quantity)) = item.greatest(Direction::Grow, Quantity(bound)) {
             let missing = u32::try_from(quantity.saturating_sub(n_here)).unwrap_or(u32::MAX);
             if let Some(asked) = shrinks(missing, occasion, &others, rule) {

@@ -300,7 +300,9 @@ impl Negotiations<'_> {
         // Workers are independent of each other and of the first node; any other job's leading process runs there.
         let leads = !are_workers(entry) && started.nodes.first() == Some(&node);
         let is_held = started.nodes.contains(&node) && !entry.is_awaited(node);
-        if !self.survives_losses(job) || !is_held || leads {
+        // Without processes that the agents know, nobody would say that the node was left.
+        let is_bare = entry.launcher.is_some() && started.shares.is_empty();
+        if !self.survives_losses(job) || !is_held || leads || is_bare {
             return false;
         }
         let limits = self.limits(job);

@@ -35,7 +35,12 @@ pub(super) fn of_easy(state: &State, now: Time) -> Option<Vec<(JobId, &Demand)>>
     let is_possible = |(_, demand): &(JobId, &Demand)| {
         demand.plain.is_some_and(|plain| demand.least_nodes <= state.n_usable(plain.cluster))
     };
-    arrivals.extend(state.demands().take(n_seen).find(is_possible));
+    let first = state.demands().take(n_seen).find(is_possible);
+    // It could start, but its launcher is away: the reservation is that of a job behind it.
+    if first.is_some_and(|(job, _)| state.jobs()[&job].launcher_away_since().is_some()) {
+        return None;
+    }
+    arrivals.extend(first);
     arrivals.reverse();
     Some(arrivals)
 }

@@ -44,7 +44,9 @@ pub(super) struct Ledger<'a> {
     pub(super) capacity: Cow<'a, BTreeMap<ClusterId, u32>>,
     /// The view of the state, until something is added.
     pub(super) view: Cow<'a, View>,
-    /// The starts that searches of this pass have found, for clusters with a long profile that is often searched.
+    /// The time of the pass.
+    now: Time,
+    /// The starts that searches from then on have found, for clusters with a long profile that is often searched.
     frontiers: BTreeMap<ClusterId, Frontier>,
     /// How often long profiles were searched.
     n_searches: u32,
@@ -62,7 +64,7 @@ const MANY_SEARCHES: u32 = 32;
 impl<'a> Ledger<'a> {
     /// Creates the ledger of all usable nodes, occupied by started jobs and ghosts (001, Fig. 5, step 3).
     pub(super) fn of_all(state: &'a State, now: Time, without: Option<JobId>) -> Ledger<'a> {
-        let mut ledger = Ledger::bare(None, Cow::Borrowed(state.usable()));
+        let mut ledger = Ledger::bare(None, Cow::Borrowed(state.usable()), now);
         let is_regular = without.is_none() && state.occupation().is_regular(now);
         ledger.view = match is_regular {
             true => Cow::Borrowed(state.occupation().busy()),
@@ -77,12 +79,12 @@ impl<'a> Ledger<'a> {
         for node in &eligible {
             *capacity.entry(state.nodes()[node].cluster).or_default() += 1;
         }
-        Ledger::bare(Some(eligible), Cow::Owned(capacity)).over(state, now, without)
+        Ledger::bare(Some(eligible), Cow::Owned(capacity), now).over(state, now, without)
     }
 
-    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: Cow<'a, BTreeMap<ClusterId, u32>>) -> Ledger<'a> {
-        let view = Cow::Owned(View::new());
-        Ledger { eligible, capacity, view, frontiers: BTreeMap::new(), n_searches: 0, digests: None, has_shrunk: false }
+    fn bare(eligible: Option<BTreeSet<NodeId>>, capacity: Cow<'a, BTreeMap<ClusterId, u32>>, now: Time) -> Ledger<'a> {
+        let (view, frontiers) = (Cow::Owned(View::new()), BTreeMap::new());
+        Ledger { eligible, capacity, view, now, frontiers, n_searches: 0, digests: None, has_shrunk: false }
     }
 
     fn over(mut self, state: &State, now: Time, without: Option<JobId>) -> Ledger<'a> {
@@ -228,22 +230,23 @@ impl<'a> Ledger<'a> {
         self.has_shrunk = true;
     }
 
-    /// Finds the first hole on one cluster from `now` on, searching from the latest known lower bound.
-    fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, now: Time) -> Option<Hole> {
+    /// Finds the first hole on one cluster from `from` on, searching from the latest known lower bound.
+    fn first_hole(&mut self, cluster: ClusterId, wanted: u32, wall: Span, from: Time) -> Option<Hole> {
         let is_long = self.view.get(&cluster).is_some_and(|profile| profile.is_longer_than(MANY_STEPS));
         self.n_searches += u32::from(is_long);
         if self.n_searches < MANY_SEARCHES || !is_long || self.has_shrunk {
-            return self.hole_from(cluster, wanted, wall, now);
+            return self.hole_from(cluster, wanted, wall, from);
         }
         let capacity = self.capacity_of(cluster);
         let frontier = self.frontiers.entry(cluster).or_insert_with(|| Frontier::new(capacity));
-        let bound = frontier.bound(wanted, wall).map_or(now, |bound| bound.max(now));
+        let bound = frontier.bound(wanted, wall).map_or(from, |bound| bound.max(from));
         let mut hole = self.hole_from(cluster, wanted, wall, bound)?;
-        if hole.start == bound && bound > now {
+        if hole.start == bound && bound > from {
             // The step before is too full: otherwise an earlier start than the bound would be possible.
             hole.blocked_by = self.view.get(&cluster).and_then(|profile| profile.step_before(bound));
         }
-        if let Some(frontier) = self.frontiers.get_mut(&cluster) {
+        // A search from a later time says nothing about the time before it.
+        if let Some(frontier) = self.frontiers.get_mut(&cluster).filter(|_| from <= self.now) {
             frontier.record(wanted, wall, hole.start);
         }
         Some(hole)
@@ -398,7 +401,7 @@ pub(super) fn holds(
     now: Time,
     cluster: ClusterId,
 ) -> impl Iterator<Item = (JobId, JobState, bool, Block)> + '_ {
-    let all = Ledger::bare(None, Cow::Owned(BTreeMap::new()));
+    let all = Ledger::bare(None, Cow::Owned(BTreeMap::new()), now);
     let ghosts = node_ghosts(state, now).filter(move |(node, _)| state.nodes()[node].cluster == cluster);
     // Nodes that one application has given back together are one block.
     let mut given_back: BTreeMap<(JobId, Time, Time), i64> = BTreeMap::new();
@@ -487,14 +490,16 @@ mod tests {
     fn a_hole_found_from_a_frontier_is_the_one_found_from_now() {
         let (cluster, now) = (ClusterId(0), Time::from_secs(1000));
         let capacity = BTreeMap::from([(cluster, 64)]);
-        let mut ledger = Ledger::bare(None, Cow::Owned(capacity));
+        let mut ledger = Ledger::bare(None, Cow::Owned(capacity), now);
         let mut dice = Dice::new(7);
         let mut roll = |n: u64| dice.below(n);
         for number in 0..3000 {
             let (wanted, wall) = (1 + roll(40) as u32, Span::from_mins(1 + roll(200) as i64));
-            let expected = ledger.hole_from(cluster, wanted, wall, now);
-            let hole = ledger.first_hole(cluster, wanted, wall, now);
-            assert_eq!(hole, expected, "request {number}: {wanted} nodes for {wall}");
+            // Licences, among others, keep some from an earlier start.
+            let from = if number % 3 == 0 { now + Span::from_hours(roll(1000) as i64) } else { now };
+            let expected = ledger.hole_from(cluster, wanted, wall, from);
+            let hole = ledger.first_hole(cluster, wanted, wall, from);
+            assert_eq!(hole, expected, "request {number}: {wanted} nodes for {wall} from {from:?} on");
             let from = hole.expect("it is small enough").start;
             ledger.add(cluster, Block { from, until: from + wall, nodes: i64::from(wanted) });
         }

@@ -58,7 +58,7 @@ impl SliceDemand {
         let resources = &spec.resources;
         let constraint = Constraint { memory: spec.constraint.memory, ..Constraint::default() };
         let names_devices = !resources.devices.is_empty() || !resources.devices_in_all.is_empty();
-        let names_more = names_devices || !resources.licences.is_empty() || resources.contiguous;
+        let names_more = names_devices || !resources.licences.is_empty() || resources.contiguous || resources.share;
         if spec.evolving.is_some() || spec.constraint != constraint || names_more {
             return None;
         }
