@@ -142,6 +142,14 @@ mod tests {
     }
 
     #[test]
+    fn a_step_has_what_the_script_of_its_job_has_set() {
+        let here = vec![("OMPI_MCA_coll".to_owned(), "^hcoll".to_owned()), ("RMS_JOB_ID".to_owned(), "3".to_owned())];
+        assert_eq!(select(Some("ALL"), &here, Of::Step).as_ref(), Ok(&here));
+        let set = vec![("OMPI_MCA_coll".to_owned(), "x".to_owned())];
+        assert_eq!(select(Some("NONE,OMPI_MCA_coll=x"), &here, Of::Step), Ok(set));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         assert_eq!(select(Some("GONE"), &[], Of::Job { speaks_slurm: false }), Err(ExportError::NotSet("GONE".into())));
         assert_eq!(select(Some("ALL,NONE"), &[], Of::Job { speaks_slurm: false }), Err(ExportError::AllAndNone));

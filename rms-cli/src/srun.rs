@@ -397,6 +397,10 @@ mod tests {
         let step =
             wanted("-N2 -n 4 -c2 -l -u --mpi=pmi2 --exclusive --export=ALL,A=1 -t 5 -K -w a[1-2] ./p -n 9").unwrap();
         assert_eq!((step.nodes, step.tasks, step.cpus_per_task, step.label), (Some((2, 2)), Some(4), Some(2), true));
+        assert_eq!(step.time, Some(Span::from_mins(5)));
+        for endless in ["0", "UNLIMITED", "infinite", "0:00"] {
+            assert_eq!(wanted(&format!("-t {endless} ./p")).unwrap().time, None, "{endless}: no limit");
+        }
         assert_eq!((step.exclusive, step.kill_on_bad_exit), (true, true));
         assert_eq!(step.named, ["a1", "a2"]);
         assert_eq!(step.argv, ["./p", "-n", "9"]);

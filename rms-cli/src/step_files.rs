@@ -195,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn tasks_that_write_nothing_leave_an_empty_file_and_not_that_of_another_step() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("1.out"), "of yesterday").expect("written");
+        let mut tasks = files(dir.path(), "%t.out");
+        tasks.create().expect("a directory");
+        tasks.write(0, Stream::Out, b"zero").expect("written");
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
+        assert_eq!([read("0.out"), read("1.out"), read("2.out")], ["zero", "", ""]);
+    }
+
+    #[test]
     fn the_input_is_one_file_whose_name_is_known_before_the_step_starts() {
         let files = files(std::path::Path::new("/w"), "all");
         assert_eq!(files.input("in-%j-%x").expect("a name"), PathBuf::from("/w/in-7-flow"));

@@ -3,7 +3,7 @@
 use rms_api::answer::{Answer, JobState, Reason};
 use rms_api::call::{Nodes, Select, Shape, Submission};
 use rms_api::{Call, Query};
-use rms_model::{Identity, Mebibytes, Profile, Request, Role, Span, Time};
+use rms_model::{Identity, Malleable, Mebibytes, OnResize, Profile, Request, Role, Sizes, Span, Speedup, Time};
 
 use test_kit::for_seeds;
 
@@ -37,6 +37,25 @@ fn each_job_beyond_the_depth_is_told_its_own_place() {
     };
     assert_eq!(would_start(0), (false, place(4)));
     assert!(would_start(1).0, "it would be the first of the queue");
+}
+
+#[test]
+fn the_command_that_resizes_a_job_is_read_by_its_owner_alone() {
+    let mut world = World::new();
+    world.node("n1", &[]);
+    let on_resize = OnResize::Hook("./resize.sh --token=secret".to_owned());
+    let sizes = (Sizes::Any, Speedup::default());
+    let malleable = Malleable { least: 1, most: 2, sizes: sizes.0, on_resize, speedup: sizes.1, survives_loss: None };
+    let job = world.submit_with(|submission| submission.malleable = Some(malleable));
+    let mut read_by = |name: &str| {
+        let who = Identity::new(Role::User, name).expect("a plain name");
+        match world.ask_as(who, Call::Query(Query::Job(Select::Ids(vec![job])))).expect("all may look") {
+            Answer::Detail { mut jobs, .. } => jobs.remove(0).spec.malleable.clone().expect("it is").on_resize,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read_by("root"), OnResize::Hook("./resize.sh --token=secret".to_owned()));
+    assert_eq!(read_by("bob"), OnResize::Hook("./resize.sh".to_owned()));
 }
 
 #[test]

@@ -363,6 +363,17 @@ fn what_is_lent_on_each_cluster_is_called_back_there() {
     scene.is_durable();
 }
 
+/// It would cost nothing, whatever the budget, and the plan would not show it.
+#[test]
+fn nothing_is_lent_that_is_to_be_given_back_at_once() {
+    let mut scene = Scene::of_two(3, 2);
+    let job = scene.speaks_on_c(1);
+    let mut item = Item::up_to(Resource::Nodes(C), 2, 1);
+    item.terms.give_back_by = Some(rms_model::Time::from_secs(1));
+    let id = scene.app_opens(job, Direction::Grow, item);
+    assert_eq!((scene.app_phase(job, id), scene.held(job).len()), (Phase::Ended(negotiation::Ending::Rejected), 1));
+}
+
 #[test]
 fn each_cluster_has_its_price() {
     let mut scene = Scene::of_two(3, 3);
