@@ -183,34 +183,6 @@ fn who_cannot_be_told_is_not_started_and_keeps_its_place_for_its_grace() {
     }
 }
 
-/// The first waiting job could start at once, so the reservation is that of the next one.
-#[test]
-fn no_arrival_delays_the_job_behind_an_application_whose_launcher_is_away() {
-    let mut launchers = Launchers::new();
-    launchers.set("policy", "easy");
-    let on_a = |launchers: &mut Launchers, n_nodes, wall_secs| {
-        launchers.world.submit_with(|submission| {
-            let shape = rms_api::call::Shape {
-                nodes: rms_api::call::Nodes::Count(n_nodes),
-                wall: Some(Span::from_secs(wall_secs)),
-            };
-            (submission.shapes, submission.clusters) = (vec![shape], vec!["a".to_owned()]);
-        })
-    };
-    let (_holder, short) = (on_a(&mut launchers, 2, 100), on_a(&mut launchers, 2, 10));
-    let absent = launchers.waiting(super::on_a(1, 50));
-    launchers.event(Event::LauncherGone { job: absent });
-    let head = on_a(&mut launchers, 4, 10);
-    let run = launchers.world.rms.state().jobs()[&short].run;
-    launchers.event(Event::ApplicationDone { job: short, run, outcome: Outcome::Completed });
-    launchers.after(1);
-    assert_eq!(launchers.state(absent), Some(JobState::Waiting));
-    let arrivals = [on_a(&mut launchers, 1, 1000), on_a(&mut launchers, 1, 1000)];
-    for job in arrivals.into_iter().chain([head]) {
-        assert_eq!(launchers.state(job), Some(JobState::Waiting), "job {job}");
-    }
-}
-
 #[test]
 fn a_launcher_that_stays_away_gives_its_place_to_the_next_after_its_grace() {
     let mut launchers = Launchers::new();

@@ -366,12 +366,15 @@ fn what_is_lent_on_each_cluster_is_called_back_there() {
 /// It would cost nothing, whatever the budget, and the plan would not show it.
 #[test]
 fn nothing_is_lent_that_is_to_be_given_back_at_once() {
-    let mut scene = Scene::of_two(3, 2);
-    let job = scene.speaks_on_c(1);
-    let mut item = Item::up_to(Resource::Nodes(C), 2, 1);
-    item.terms.give_back_by = Some(rms_model::Time::from_secs(1));
-    let id = scene.app_opens(job, Direction::Grow, item);
-    assert_eq!((scene.app_phase(job, id), scene.held(job).len()), (Phase::Ended(negotiation::Ending::Rejected), 1));
+    for (secs, is_lent) in [(-1, false), (600, true)] {
+        let mut scene = Scene::of_two(3, 2);
+        let job = scene.speaks_on_c(1);
+        let mut items = both((1, 2), (0, 2));
+        let back = scene.world.now + Span::from_secs(secs);
+        items.iter_mut().for_each(|item| item.terms.give_back_by = Some(back));
+        scene.app_opens_set(job, Direction::Grow, SetRule::All, items);
+        assert_eq!(scene.held(job).len() > 1, is_lent, "until {secs} s from now");
+    }
 }
 
 #[test]
