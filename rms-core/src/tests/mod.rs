@@ -7,6 +7,7 @@ mod due;
 mod eligible;
 mod evolving;
 pub(crate) mod fixture;
+mod guests;
 mod kept;
 mod late_ends;
 mod launchers;
