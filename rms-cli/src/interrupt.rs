@@ -24,7 +24,8 @@ impl Interrupt {
 
 /// Receives the signals from the moment it is created.
 ///
-/// Those that the caller ignores (nohup, background jobs of scripts) stay ignored.
+/// A hangup that the caller ignores (nohup) stays ignored. Shells without a terminal ignore others for their background
+/// commands, which scripts signal nevertheless.
 #[derive(Debug)]
 pub struct Interrupts {
     int: Option<Signal>,
@@ -40,7 +41,7 @@ impl Interrupts {
     /// The system refused to install the signal handlers.
     pub fn listen() -> Result<Interrupts, Failure> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let on = |kind: SignalKind| match is_ignored(&status, kind.as_raw_value()) {
+        let on = |kind: SignalKind| match kind == SignalKind::hangup() && is_ignored(&status, kind.as_raw_value()) {
             true => Ok(None),
             false => signal(kind).map(Some).map_err(|error| Failure::io("signals cannot be received", error)),
         };
