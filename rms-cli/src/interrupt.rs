@@ -23,32 +23,29 @@ impl Interrupt {
 }
 
 /// Receives the signals from the moment it is created.
-///
-/// A hangup that the caller ignores (nohup) stays ignored. Shells without a terminal ignore others for their background
-/// commands, which scripts signal nevertheless.
 #[derive(Debug)]
 pub struct Interrupts {
-    int: Option<Signal>,
-    term: Option<Signal>,
+    int: Signal,
+    term: Signal,
+    /// Absent if the caller ignores it, as nohup does. Shells ignore others for the background commands of a script, which
+    /// signals them nevertheless.
     hup: Option<Signal>,
-    quit: Option<Signal>,
-    usr1: Option<Signal>,
-    usr2: Option<Signal>,
+    quit: Signal,
+    usr1: Signal,
+    usr2: Signal,
 }
 
 impl Interrupts {
     /// # Errors
     /// The system refused to install the signal handlers.
     pub fn listen() -> Result<Interrupts, Failure> {
+        let on = |kind| signal(kind).map_err(|error| Failure::io("signals cannot be received", error));
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let on = |kind: SignalKind| match kind == SignalKind::hangup() && is_ignored(&status, kind.as_raw_value()) {
-            true => Ok(None),
-            false => signal(kind).map(Some).map_err(|error| Failure::io("signals cannot be received", error)),
-        };
+        let hangup = SignalKind::hangup();
         Ok(Interrupts {
             int: on(SignalKind::interrupt())?,
             term: on(SignalKind::terminate())?,
-            hup: on(SignalKind::hangup())?,
+            hup: if is_ignored(&status, hangup.as_raw_value()) { None } else { Some(on(hangup)?) },
             quit: on(SignalKind::quit())?,
             usr1: on(SignalKind::user_defined1())?,
             usr2: on(SignalKind::user_defined2())?,
@@ -57,21 +54,20 @@ impl Interrupts {
 
     /// Receives the next signal; cancel-safe.
     pub async fn next(&mut self) -> Interrupt {
+        let hung_up = async {
+            match &mut self.hup {
+                Some(hup) => hup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            () = received(&mut self.int) => Interrupt::CtrlC,
-            () = received(&mut self.term) => Interrupt::Signal(SignalKind::terminate().as_raw_value()),
-            () = received(&mut self.hup) => Interrupt::Signal(SignalKind::hangup().as_raw_value()),
-            () = received(&mut self.quit) => Interrupt::Signal(SignalKind::quit().as_raw_value()),
-            () = received(&mut self.usr1) => Interrupt::Signal(SignalKind::user_defined1().as_raw_value()),
-            () = received(&mut self.usr2) => Interrupt::Signal(SignalKind::user_defined2().as_raw_value()),
+            _ = self.int.recv() => Interrupt::CtrlC,
+            _ = self.term.recv() => Interrupt::Signal(SignalKind::terminate().as_raw_value()),
+            _ = hung_up => Interrupt::Signal(SignalKind::hangup().as_raw_value()),
+            _ = self.quit.recv() => Interrupt::Signal(SignalKind::quit().as_raw_value()),
+            _ = self.usr1.recv() => Interrupt::Signal(SignalKind::user_defined1().as_raw_value()),
+            _ = self.usr2.recv() => Interrupt::Signal(SignalKind::user_defined2().as_raw_value()),
         }
-    }
-}
-
-async fn received(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => std::future::pending().await,
     }
 }
 

@@ -139,10 +139,16 @@ static bool join_watcher(void)
     return true;
 }
 
-void rms_watch_after_fork(void)
+/* The child of a fork has no watcher. */
+static void after_fork(void)
 {
     close_stop();
     pthread_mutex_init(&watching, NULL);
+}
+
+static void register_after_fork(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
 }
 
 RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argument)
@@ -152,6 +158,8 @@ RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argume
         return RMS_MALLEABLE_NO_JOB;
     if (callback == NULL)
         return RMS_MALLEABLE_INVALID;
+    static pthread_once_t is_registered = PTHREAD_ONCE_INIT;
+    pthread_once(&is_registered, register_after_fork);
     int status = RMS_MALLEABLE_FAILED;
     pthread_mutex_lock(&watching);
     if (stop[1] >= 0 && !atomic_load(&has_stopped)) {

@@ -117,7 +117,6 @@ static void after_fork(void)
     n_joins = 0;
     retry_at = 0;
     pthread_mutex_init(&joining, NULL);
-    rms_watch_after_fork();
 }
 
 __attribute__((constructor)) static void begin(void)

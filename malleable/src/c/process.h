@@ -56,7 +56,4 @@ bool rms_is_file(int fd, const struct stat *identity);
 /* Moves the file away from the numbers that programs expect for their own, and returns its number. */
 int rms_keep_file(int fd, struct stat *identity);
 
-/* Runs in the child of a fork, which has no watcher thread. */
-void rms_watch_after_fork(void);
-
 #endif
