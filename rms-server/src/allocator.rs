@@ -27,17 +27,16 @@ pub fn apply_settings() {
 /// small block in use keeps all the free memory below it.
 pub fn trim_periodically() {
     // Read now: the first check may already find what a burst has left.
-    let Some(mut baseline) = n_retained() else { return };
+    let Some(n_retained) = n_retained() else { return };
+    let mut retained = Retained { least: n_retained, last: n_retained };
     let watch = move || {
         loop {
             thread::sleep(CHECK_INTERVAL);
-            let Some(n_retained) = n_retained() else { return };
-            baseline = baseline.min(n_retained);
-            if n_retained > baseline.saturating_add(MAX_RETAINED) {
+            let Some(before) = self::n_retained() else { return };
+            if retained.is_worth_trimming(before) {
                 trim();
-                // Memory that cannot be returned is not tried again.
-                baseline = self::n_retained().unwrap_or(n_retained);
-                tracing::debug!(before = n_retained, after = baseline, "unused memory was returned to the system");
+                retained.last = self::n_retained().unwrap_or(before);
+                tracing::debug!(before, after = retained.last, "unused memory was returned to the system");
             }
         }
     };
@@ -49,6 +48,25 @@ pub fn trim_periodically() {
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Trimming takes milliseconds in which every allocation waits: it must be worth it.
 const MAX_RETAINED: i64 = 8 << 20;
+/// Memory that could not be returned is tried again when this much more or less is unused.
+const RETRY: i64 = 1 << 20;
+
+/// Unused bytes that were not returned.
+struct Retained {
+    /// The least seen at a check: what always stays.
+    least: i64,
+    /// After the last trim.
+    last: i64,
+}
+
+impl Retained {
+    /// Returns whether `n_retained` unused bytes are many, and a trim has not just left as many. After a trim in the
+    /// middle of a burst's end, the blocks between the free ones may be freed, too.
+    fn is_worth_trimming(&mut self, n_retained: i64) -> bool {
+        self.least = self.least.min(n_retained);
+        n_retained > self.least + MAX_RETAINED && (n_retained - self.last).abs() > RETRY
+    }
+}
 
 /// Returns the bytes that are resident and not in use. They include memory outside the C library's heaps: only changes
 /// of the number matter.
@@ -81,3 +99,22 @@ fn n_retained() -> Option<i64> {
 
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_trim_in_the_middle_of_a_burst_left_is_trimmed_when_the_rest_was_freed() {
+        let mib = |n: i64| n << 20;
+        let mut retained = Retained { least: mib(2), last: mib(2) };
+        assert!(!retained.is_worth_trimming(mib(9)));
+        assert!(retained.is_worth_trimming(mib(30)));
+        // Much of it lies between blocks in use: it is not tried again as long as nothing changes.
+        retained.last = mib(16);
+        assert!(!retained.is_worth_trimming(mib(16)));
+        assert!(retained.is_worth_trimming(mib(22)));
+        retained.last = mib(3);
+        assert!(!retained.is_worth_trimming(mib(10)));
+    }
+}

@@ -64,7 +64,7 @@ impl Tuning {
         Tuning { max_channels: Tuning::AGENT_CHANNELS, ..Tuning::default() }
     }
 
-    const AGENT_CHANNELS: u32 = 1024;
+    const AGENT_CHANNELS: u32 = 512;
 
     /// Handshakes in progress at once; each takes some 20 KiB.
     pub(super) const MAX_HALF_OPEN: usize = 512;
@@ -104,7 +104,7 @@ impl Tuning {
     /// Unread bytes of one channel, and of one on an accepted link: a server has hundreds of channels for each
     /// follower.
     const CHANNEL_WINDOW: u32 = 128 << 10;
-    const ACCEPTED_WINDOW: u32 = 64 << 10;
+    const ACCEPTED_WINDOW: u32 = 32 << 10;
     /// The round-trip time assumed before one is measured. A first packet that was lost, or arrived before the server
     /// was up, is retransmitted after three of them.
     const INITIAL_RTT: Duration = Duration::from_millis(50);
