@@ -1,6 +1,7 @@
 //! Launchers that are silent or gone: what they hold is given back in time.
 
 use rms_api::answer::Reason;
+use rms_api::call::{Nodes, Shape};
 
 use super::*;
 
@@ -180,6 +181,33 @@ fn who_cannot_be_told_is_not_started_and_keeps_its_place_for_its_grace() {
         launchers.finish(absent, 1, 0);
         launchers.after(1);
         assert_eq!(launchers.state(behind), Some(JobState::Started), "{policy}");
+    }
+}
+
+/// The first waiting application could start at once, so the reservation is that of the job behind it.
+#[test]
+fn no_arrival_delays_the_job_behind_an_application_whose_launcher_is_away() {
+    let mut launchers = Launchers::new();
+    launchers.set("policy", "easy");
+    let submit = |launchers: &mut Launchers, n_nodes, wall_secs| {
+        launchers.world.submit_with(|submission| {
+            submission.shapes = vec![Shape { nodes: Nodes::Count(n_nodes), wall: Some(Span::from_secs(wall_secs)) }];
+            submission.clusters = vec!["a".to_owned()];
+        })
+    };
+    submit(&mut launchers, 2, 100);
+    let short = launchers.waiting(on_a(2, 10));
+    launchers.accept(short, 1);
+    let absent = launchers.waiting(on_a(1, 50));
+    launchers.event(Event::LauncherGone { job: absent });
+    launchers.after(1);
+    let head = submit(&mut launchers, 4, 10);
+    launchers.finish(short, 1, 0);
+    launchers.after(1);
+    assert_eq!(launchers.state(absent), Some(JobState::Waiting));
+    let arrivals = [submit(&mut launchers, 1, 1000), submit(&mut launchers, 1, 1000)];
+    for job in [absent, head].into_iter().chain(arrivals) {
+        assert_eq!(launchers.state(job), Some(JobState::Waiting), "job {job}");
     }
 }
 
