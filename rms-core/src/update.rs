@@ -153,6 +153,10 @@ impl Queue<'_> {
         if started.is_overdue(now) {
             return Err(Refusal::WallOver(job));
         }
+        if negotiate::is_changing_time(&self.jobs.state().jobs()[&job]) {
+            let hint = "a negotiation is changing its wall time: try again when that has ended";
+            return Err(wrong_state(job, "started", hint));
+        }
         let (wall, max) = (change.of(started.requested()), longest_wall(self.jobs.state(), who));
         let is_raised = wall > started.requested();
         if is_raised && wall > max {

@@ -50,6 +50,33 @@ mod long {
         wait_until(&format!("{what} to be gone"), SOON, || (!is_alive(pid)).then_some(()));
     }
 
+    /// As in `MPI_Comm_spawn` with `MPI_ERRORS_RETURN`: the program hears of it and may go on.
+    #[test]
+    fn a_spawn_that_fails_in_a_step_ends_no_rank() {
+        let deployment = two_nodes();
+        let rank = "\
+say() { printf '%s\\n' \"$*\" >&$PMI_FD; IFS= read -r answer <&$PMI_FD; }
+say cmd=init pmi_version=1 pmi_subversion=1
+if [ $PMI_RANK = 1 ]; then
+    printf '%s\\n' mcmd=spawn nprocs=1 execname=true totspawns=1 spawnssofar=1 info_num=1 info_key_0=hostfile \
+        info_val_0=missing >&$PMI_FD
+    say endcmd; echo \"spawned: $answer\"
+fi
+say cmd=barrier_in
+say cmd=finalize
+echo rank $PMI_RANK has ended
+";
+        deployment.script("rank.bash", rank);
+        let text = "$rms run -N2 -n2 bash rank.bash 2>&1; echo code $?";
+        let (record, output) = ran(&deployment, &["-N2"], text);
+        let lines = sorted(&output);
+        assert!(lines.contains(&"code 0") && record["outcome"]["word"] == "completed", "{output}");
+        assert!(lines.contains(&"rank 0 has ended") && lines.contains(&"rank 1 has ended"), "{output}");
+        let told = lines.iter().find(|line| line.starts_with("rms: a spawn by rank 1 has failed")).expect(&output);
+        assert!(told.contains("missing"), "{told}");
+        assert!(lines.iter().any(|line| line.starts_with("spawned: cmd=spawn_result rc=-1")), "{output}");
+    }
+
     #[test]
     fn steps_run_on_the_nodes_of_their_job_one_after_the_other() {
         let deployment = two_nodes();

@@ -3,7 +3,9 @@
 //! It asks the agent of its own node, which runs the command inside the job on the other node. It needs no keys and no
 //! daemons: any process of the job can reach the nodes of the job, and no others.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,12 +17,13 @@ use node_agent::spool::connect_socket;
 
 fn main() -> ExitCode {
     // `mpiexec -bootstrap slurm` calls this program as `srun --nodelist …`: it knows one name for all its launchers.
-    if std::env::args().nth(1).is_some_and(|word| word.starts_with("--")) {
-        let error = Command::new("srun").args(std::env::args_os().skip(1)).exec();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if words.first().is_some_and(|word| word.as_bytes().starts_with(b"--")) {
+        let error = Command::new("srun").args(words).exec();
         eprintln!("rms-rsh: srun cannot be executed: {error}; start 'mpiexec' without -bootstrap or -launcher");
         return ExitCode::from(EXIT_FAILED as u8);
     }
-    let code = match parse(std::env::args().skip(1)).and_then(|request| run(&request)) {
+    let code = match texts(words).and_then(|words| parse(words.into_iter())).and_then(|request| run(&request)) {
         Ok(code) => code,
         Err(reason) => {
             eprintln!("rms-rsh: {reason}");
@@ -28,6 +31,11 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
+}
+
+fn texts(words: Vec<OsString>) -> Result<Vec<String>, String> {
+    let text = |word: OsString| word.into_string().map_err(|word| format!("the argument {word:?} is not UTF-8"));
+    words.into_iter().map(text).collect()
 }
 
 /// Options of ssh and rsh whose value is the next word.
@@ -117,6 +125,8 @@ fn show(mut to: impl Write, bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -128,6 +138,8 @@ mod tests {
         check(&["n1", "hostname"], "n1", "hostname");
         check(&["-x", "-o", "BatchMode=yes", "-p22", "n1", "echo", "-n", "a b"], "n1", "echo -n a b");
         check(&["-l", "ada", "ada@n2", "true"], "n2", "true");
+        let latin_1 = vec!["n1".into(), OsString::from_vec(b"caf\xe9".to_vec())];
+        assert_eq!(texts(latin_1), Err("the argument \"caf\\xE9\" is not UTF-8".to_owned()));
         for words in [&[][..], &["n1"], &["-x"]] {
             assert!(parse(words.iter().map(|word| (*word).to_owned())).is_err(), "{words:?}");
         }

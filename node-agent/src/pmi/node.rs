@@ -116,6 +116,17 @@ impl NodeRanks {
         outs
     }
 
+    /// Ends the job because a task does not read what it is sent.
+    pub fn unread(&mut self, task: u32) -> Vec<Out> {
+        let mut outs = Vec::new();
+        let Some((id, local)) = self.tasks.get(&task).copied() else { return outs };
+        if let Some(world) = self.worlds.get_mut(&id) {
+            world.ranks.abort(local, 1, "does not read from its process manager".to_owned(), &mut outs);
+        }
+        self.note_abort(&outs);
+        outs
+    }
+
     /// Records that the ranks here are being ended by order.
     pub fn end(&mut self, ending: Ending) -> Vec<Out> {
         let mut outs = Vec::new();

@@ -303,9 +303,8 @@ impl PmiServer {
         line.outgoing.extend(text.as_bytes());
         if line.outgoing.len() > MAX_OUTGOING {
             self.close(task);
-            actions.push(Action::WriteError("a rank does not read from its process manager".to_owned()));
-            actions.push(Action::Abort { code: 1 });
-            return;
+            let outs = self.ranks.unread(task);
+            return self.run_outs(outs, actions);
         }
         self.flush(task);
     }

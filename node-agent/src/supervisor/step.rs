@@ -23,7 +23,7 @@ use super::variables::{self, Variables};
 use crate::order::{FromSupervisor, Order, STREAMS_PER_EXEC, STREAMS_PER_STEP, StepOrder, WINDOW};
 use rms_wire::peer::StepPart;
 
-use crate::pmi::frames::{Down, HubFrame, Placement, Up};
+use crate::pmi::frames::{Down, HubFrame, Placement};
 use crate::pmi::node::first_birth;
 use crate::pmi::ranks::Ending;
 use crate::sys::{self, End, Reaped, SingleThreaded};
@@ -339,12 +339,9 @@ impl Step {
         frames: &mut Vec<StepFrame>,
     ) {
         let is_singleton = singleton::found_singleton(&mut self.singleton, reaped);
-        if let (true, Some(task), false) = (is_singleton, self.tasks.first(), self.is_silent) {
-            // Written to the standard error of its first task; the few bytes beyond the window do not matter.
-            let stream = task.stream + 2;
+        if is_singleton {
             let (diagnosis, command) = (singleton::diagnosis(self.order.n_tasks), singleton::command(&self.order.argv));
-            let text = format!("rms: {diagnosis} in place of srun or rms run: mpirun {command}\n");
-            frames.push(StepFrame::Bytes { stream, bytes: text.into_bytes() });
+            self.write_error(&format!("{diagnosis} in place of srun or rms run: mpirun {command}"), frames);
         }
         let Some(ended) = self.tasks.iter_mut().find(|task| task.pid == reaped.pid && task.end.is_none()) else {
             return;
@@ -357,6 +354,13 @@ impl Step {
             self.pmi.task_ended(task, reaped.end, &mut actions);
         }
         self.run(actions, parent, single, frames);
+    }
+
+    /// Writes to the standard error of the first task; the few bytes beyond the window do not matter.
+    fn write_error(&self, text: &str, frames: &mut Vec<StepFrame>) {
+        if let Some(task) = self.tasks.first().filter(|_| !self.is_silent) {
+            frames.push(StepFrame::Bytes { stream: task.stream + 2, bytes: format!("rms: {text}\n").into_bytes() });
+        }
     }
 
     /// Reports the tasks that have ended; returns whether all have.
@@ -459,10 +463,7 @@ impl Step {
                     frames.push(StepFrame::Message(FromSupervisor::StepAborted { stream, code }));
                     self.kill();
                 }
-                Action::WriteError(message) => {
-                    let frame = Up::Abort { code: 1, message };
-                    frames.push(StepFrame::Message(FromSupervisor::StepPmi { stream, frame }));
-                }
+                Action::WriteError(message) => self.write_error(&message, frames),
                 Action::Kill { tasks } => {
                     let is_named = |task: &&Exec| task.end.is_none() && tasks.contains(&task_of(task.stream));
                     for task in self.tasks.iter().filter(is_named) {

@@ -11,7 +11,7 @@ use super::Negotiations;
 use super::open::ShrinkRequest;
 use crate::state::course::{Course, Leg};
 use crate::state::fact::Fact;
-use crate::state::job::{Share, Started};
+use crate::state::job::{Job, Share, Started};
 use crate::state::negotiations::{JobNegotiations, Loan, Negotiation};
 use crate::step::Step;
 
@@ -235,6 +235,13 @@ fn has_arrived(started: &Started, negotiation: &Negotiation) -> bool {
 }
 
 /// Returns the sum of the wall time of these items.
+/// Returns whether a negotiation is changing the wall time of a job: if it fails, the change is reverted.
+pub(crate) fn is_changing_time(job: &Job) -> bool {
+    let open = job.negotiations.iter().flat_map(|negotiations| negotiations.open());
+    let agreed = open.filter(|negotiation| negotiation.is_handed_over);
+    agreed.filter_map(|negotiation| negotiation.dialogue.proposal()).any(|agreed| !time_of(agreed.items()).is_zero())
+}
+
 pub(super) fn time_of(items: &[negotiation::Item]) -> Span {
     let live = items.iter().filter(|item| item.is_live() && item.resource == Resource::Time);
     let millis: u64 = live.map(|item| item.quantity).map(|Quantity(millis)| millis).sum();

@@ -31,6 +31,7 @@ pub(crate) use attach::MAX_MESSAGES;
 pub(crate) use budget::balance;
 pub(crate) use budget::budgets;
 pub(crate) use budget::shortage_for_longer;
+pub(crate) use grow::is_changing_time;
 pub use hold::{HoldError, check};
 pub(crate) use records::negotiations;
 

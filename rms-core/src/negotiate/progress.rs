@@ -81,6 +81,7 @@ impl Negotiations<'_> {
         match (phase, direction) {
             (Phase::Ended(Ending::Failed), Direction::Grow) if is_handed_over => self.roll_back(now, step, job, id),
             (Phase::Ended(Ending::Failed), Direction::Shrink) if !is_handed_over => self.cancel_departure(step, job),
+            (Phase::Applied, Direction::Shrink) => self.give_back_time(now, step, job, id),
             (_, Direction::Grow | Direction::Shrink) => {}
         }
         if phase == Phase::Ended(Ending::Failed) && is_handed_over {

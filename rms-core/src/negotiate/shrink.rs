@@ -232,6 +232,23 @@ impl Negotiations<'_> {
         }
     }
 
+    /// Shortens an application that has given back nodes and time together.
+    pub(super) fn give_back_time(&mut self, now: Time, step: &mut Step, job: JobId, id: NegotiationId) {
+        let Some(negotiation) = self.negotiation(job, id) else { return };
+        let Some(agreed) = negotiation.dialogue.proposal().filter(|agreed| agreed.n_nodes() > 0) else { return };
+        let Some(started) = self.context.state().jobs()[&job].started().filter(|started| started.ending.is_none())
+        else {
+            return;
+        };
+        // The nodes may have taken longer to leave than what is left of the time: then it is over now.
+        let left = (started.at + started.request.wall).since(now);
+        let less = time_of(agreed.items()).min(left);
+        if less > Span::ZERO {
+            let course = self.course_of(now, job, self.n_nodes(job), Span::from_millis(-less.as_millis()));
+            self.set_course(now, step, job, course);
+        }
+    }
+
     /// Asks the application to leave nodes; its processes run on until it has.
     fn ask_to_leave(&mut self, now: Time, step: &mut Step, job: JobId, nodes: Vec<NodeId>) {
         let is_first = self.context.state().jobs()[&job].started().is_some_and(|started| started.evolved.is_none());

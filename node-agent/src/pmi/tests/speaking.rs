@@ -182,6 +182,18 @@ fn of_the_code_of_an_abort_the_job_has_what_the_kernel_keeps_of_it() {
 }
 
 #[test]
+fn a_rank_that_does_not_read_ends_the_job() {
+    let mut job = Job::new("k", &[1, 1]);
+    (0..2).for_each(|rank| job.init(rank));
+    let own = node(1);
+    let outs = job.node(&own).unread(1);
+    job.take(&own, outs);
+    job.carry_all();
+    assert_eq!(job.aborted().0, 1);
+    assert_eq!(job.told, ["rank 1 does not read from its process manager"]);
+}
+
+#[test]
 fn why_the_job_ends_is_told_once() {
     let mut job = Job::new("k", &[1, 1]);
     (0..2).for_each(|rank| job.init(rank));

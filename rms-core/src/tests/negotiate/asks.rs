@@ -129,6 +129,31 @@ fn wall(scene: &Scene, job: JobId) -> Span {
     scene.world.rms.state().jobs()[&job].started().expect("it runs").request.wall
 }
 
+/// If the growth fails, the job has the time that it had before.
+#[test]
+fn the_time_of_a_job_is_not_changed_while_a_growth_changes_it() {
+    let mut scene = Scene::new(2);
+    let job = scene.submit(1, hour(), Some(malleable(1, 2, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    scene.disconnect(&["n2"]);
+    let items = vec![
+        Item::up_to(Resource::Nodes(rms_model::ClusterId(0)), 1, 1),
+        Item::up_to(Resource::Time, 3_600_000, 3_600_000),
+    ];
+    let now = scene.world.now;
+    let opened = scene.app(job).dialogues.open(now, Direction::Grow, vec![negotiation::SetRule::All], items, hour());
+    let (id, output) = opened.expect("it may open one");
+    scene.speak(job, output);
+    assert_eq!((scene.app_phase(job, id), wall(&scene, job)), (Phase::Committing, Span::from_hours(2)));
+    scene.after(Span::from_secs(10));
+    let refused = update_time(&mut scene, job, WallChange::To(Span::from_mins(30))).unwrap_or_default();
+    assert!(refused.contains("try again when that has ended"), "{refused}");
+    scene.ended("n2", job, NodeExit::not_started("no space"));
+    assert_eq!(wall(&scene, job), hour());
+    assert_eq!(update_time(&mut scene, job, WallChange::To(Span::from_mins(30))), None);
+    assert!(scene.is_started(job));
+}
+
 /// The supervisors end a job by themselves: once its time is over, nothing more can be given.
 #[test]
 fn a_job_whose_wall_time_is_over_gets_no_more_of_anything() {

@@ -1,9 +1,9 @@
 //! Nodes that are given back: kept and broken promises, orderly departures, and loans.
 
-use negotiation::{Action, Direction, Item, NegotiationId, Phase, Quantity, Reason, Resource, Side};
+use negotiation::{Action, Direction, Item, NegotiationId, Phase, Quantity, Reason, Resource, SetRule, Side, Terms};
 use rms_api::Call;
 use rms_api::negotiate::{AskOutcome, Holding};
-use rms_model::{ClusterId, JobId, NodeId, OnResize, Span};
+use rms_model::{ClusterId, JobId, NodeId, OnResize, Outcome, Span};
 
 use super::{Scene, malleable, nodes};
 use crate::negotiate::open::ShrinkRequest;
@@ -49,6 +49,31 @@ fn an_application_lets_go_what_it_has_promised_at_its_breakpoint() {
     scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(4)].into()));
     assert_eq!(scene.app_phase(job, id), Phase::Applied);
     assert_eq!((scene.held(job), scene.n_free()), (vec![1, 3], 2));
+}
+
+/// The time is given back with the nodes, and not before.
+#[test]
+fn nodes_and_time_are_given_back_together() {
+    let mut scene = Scene::new(4);
+    let job = scene.submit(4, hour(), Some(malleable(1, 4, OnResize::Negotiates)));
+    scene.attach(job).expect("it may");
+    let exactly = |resource, held, quantity| {
+        let item = Item::up_to(resource, held, quantity);
+        Item { terms: Terms::exactly(item.quantity), ..item }
+    };
+    let items = vec![exactly(Resource::Nodes(ClusterId(0)), 4, 2), exactly(Resource::Time, 3_600_000, 20 * 60_000)];
+    let now = scene.world.now;
+    let opened = scene.app(job).dialogues.open(now, Direction::Shrink, vec![SetRule::All], items, hour());
+    let (id, output) = opened.expect("it may open one");
+    scene.speak(job, output);
+    let wall = |scene: &Scene| scene.world.rms.state().jobs()[&job].started().expect("it runs").request.wall;
+    assert_eq!((scene.app_phase(job, id), wall(&scene)), (Phase::Accepted, hour()));
+    scene.app_acts(job, id, Action::Commit([NodeId(2), NodeId(4)].into()));
+    assert_eq!((scene.app_phase(job, id), wall(&scene)), (Phase::Applied, Span::from_mins(40)));
+    assert_eq!(scene.held(job), [1, 3]);
+    scene.is_durable();
+    scene.after(Span::from_mins(40) + Span::from_millis(1));
+    assert_eq!(scene.apps[&job].ended, Some(Outcome::WallTime));
 }
 
 #[test]
