@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rms_wire::peer::StepPart;
 use rms_wire::{Channel, StepDown, StepUp};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::exec::{MAX_PIECES, not_running, supervisor_left};
 use crate::frame;
@@ -53,7 +53,7 @@ async fn run_part(
     };
     let (stream, mut events) = share.listen_to_step();
     let readers = (0..step.n_readers.min(step.n_local)).map(|local| step.first_task.saturating_add(local));
-    let input = Input { credit: Mutex::new(Credit::new(readers)), stream };
+    let input = Input { credit: Mutex::new(Credit::new(readers)), unread: Notify::new(), stream };
     let order = ToSupervisor::Step(Box::new(StepOrder { stream, part: step, is_of_other_node }));
     let _gone_is_heard_below = supervisor.send(frame::message(&order)).await;
     // Both directions at once, so that tasks whose output is not read can be ended.
@@ -78,7 +78,17 @@ async fn forward_events(
     ups: &mpsc::Sender<StepUp>,
 ) -> bool {
     loop {
-        let said = match events.recv().await {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            () = input.unread.notified() => {
+                let n_bytes = input.credit().take_new();
+                if n_bytes > 0 && ups.send(StepUp::Taken { n_bytes }).await.is_err() {
+                    return false;
+                }
+                continue;
+            }
+        };
+        let said = match event {
             Some(StreamEvent::Bytes { stream, bytes }) if !bytes.is_empty() => {
                 let confirm = ToSupervisor::Taken { stream, n_bytes: bytes.len() as u64 };
                 let task = task_of(stream);
@@ -125,7 +135,12 @@ async fn forward_orders(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSea
     while let Some(down) = downs.recv().await {
         let frames = match down {
             StepDown::Stdin { bytes } => {
-                input.credit().sent(bytes.len() as u64);
+                let mut credit = input.credit();
+                credit.sent(bytes.len() as u64);
+                if credit.readers().next().is_none() {
+                    input.unread.notify_one();
+                }
+                drop(credit);
                 input.frames(&bytes)
             }
             StepDown::StdinEof => input.frames(b""),
@@ -141,6 +156,8 @@ async fn forward_orders(downs: &mut mpsc::Receiver<StepDown>, supervisor: &ToSea
 
 struct Input {
     credit: Mutex<Credit<u32>>,
+    /// Input came that no task reads any more.
+    unread: Notify,
     /// The first stream of the step.
     stream: u64,
 }

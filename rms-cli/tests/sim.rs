@@ -125,6 +125,22 @@ fn a_bad_trace_is_told_with_file_line_and_what_was_expected() {
 }
 
 #[test]
+fn options_that_select_jobs_hold_for_those_of_a_model() {
+    let run = |options: &[&str]| rms(&[&["sim", "sd", "--cirne", "w5", "--cut-offs", "10"], options].concat());
+    let check = |options: &[&str], expected: &str| {
+        let message = String::from_utf8_lossy(&run(options).stderr).into_owned();
+        assert!(message.contains(expected), "'{expected}' is not in: {message}");
+    };
+    check(&["--jobs", "0"], "no job of the trace is left to run");
+    check(&["--skip", "100000"], "no job of the trace is left to run");
+    check(&["--cores-per-node", "7"], "the nodes of Cirne's model have 48 cores: omit --cores-per-node");
+    let of_20 = |options: &[&str]| run(&[&["--jobs", "20", "--json"], options].concat()).stdout;
+    let few = |options: &[&str]| -> serde_json::Value { serde_json::from_slice(&of_20(options)).expect("JSON") };
+    let makespan = |options: &[&str]| few(options)["static"]["measured"]["makespan_s"].as_f64().expect("seconds");
+    assert_ne!(makespan(&["--skip", "20"]), makespan(&[]));
+}
+
+#[test]
 fn what_is_written_goes_over_nothing_that_is_read_or_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("a plain name").to_owned();
@@ -143,7 +159,12 @@ fn what_is_written_goes_over_nothing_that_is_read_or_written() {
     check(&["--interval", "100000000000d"], "at most 100 years");
     check(&["--heat", &both, "--schedule", &both], "both write to");
     check(&["--heat", &both, "--schedule", &both, "--policy", "easy,fcfs"], "both write to");
+    let (plain, dotted) = (path("new.json"), dir.path().join("./new.json").display().to_string());
+    assert_ne!(plain, dotted);
+    check(&["--heat", &plain, "--schedule", &dotted], "both write to");
     check(&["--heat", &text], "is neither");
+    let begun = rms(&["sim", "swf", "/nowhere.swf", "--nodes", "4", "--heat", &text]);
+    assert!(String::from_utf8_lossy(&begun.stderr).contains("is neither"), "before anything is read");
     let read = |file: &str| std::fs::read(file).expect("it is there");
     assert_eq!(read(&trace), read(TRACE));
 }

@@ -103,7 +103,11 @@ pub(crate) fn sizes(
         (Some(_), None) => Err(Refusal::Malformed("a profile sets nodes and wall time: leave out -N, -t and --shapes")),
         (None, Some(limits)) => {
             malleable::check(limits, &submission.execution.work)?;
-            let shapes = malleable::shapes(limits, &submission.shapes)?;
+            // Each of them may stand for many.
+            check_count(&submission.shapes)?;
+            let n_nodes = |cluster: &ClusterId| state.kinds(*cluster).map(|(_, n_nodes)| n_nodes).sum();
+            let largest = clusters.iter().map(n_nodes).max().unwrap_or(0);
+            let shapes = malleable::shapes(limits, &submission.shapes, largest)?;
             let tasks = malleable::tasks(limits, tasks, &shapes)?;
             let options = sizes(tasks, &shapes).options()?;
             malleable::check_options(&options)?;
@@ -111,6 +115,11 @@ pub(crate) fn sizes(
         }
         (None, None) => Ok((tasks, sizes(tasks, &submission.shapes).options()?)),
     }
+}
+
+fn check_count(shapes: &[Shape]) -> Result<(), Refusal> {
+    let (size, max) = (shapes.len(), MAX_SHAPES);
+    if size > max { Err(Refusal::TooLarge { what: "the list of sizes", size, max }) } else { Ok(()) }
 }
 
 /// Checks that the job can share CPUs as requested.
@@ -158,9 +167,7 @@ impl Sizes<'_> {
     fn options(&self) -> Result<Vec<Request>, Refusal> {
         let default = [Shape { nodes: Nodes::FromTasks, wall: None }];
         let shapes = if self.shapes.is_empty() { &default } else { self.shapes };
-        if shapes.len() > MAX_SHAPES {
-            return Err(Refusal::TooLarge { what: "the list of sizes", size: shapes.len(), max: MAX_SHAPES });
-        }
+        check_count(shapes)?;
         let mut options: Vec<Request> = Vec::new();
         let mut most_helpful: Option<Refusal> = None;
         for shape in shapes {

@@ -78,6 +78,16 @@ echo rank $PMI_RANK has ended
     }
 
     #[test]
+    fn input_that_no_task_reads_any_more_does_not_hold_up_who_writes_it() {
+        let deployment = two_nodes();
+        let text = "\
+(head -c 4000000 /dev/zero; touch written) |
+    $rms run -N1 -n2 sh -c '[ $RMS_TASK_ID = 0 ] || until [ -e written ]; do sleep 0.1; done'; echo code $?
+";
+        assert_eq!(ran(&deployment, &["-N1", "-t", "1m"], text).1, "code 0\n");
+    }
+
+    #[test]
     fn steps_run_on_the_nodes_of_their_job_one_after_the_other() {
         let deployment = two_nodes();
         let text = "\

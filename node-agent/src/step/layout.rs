@@ -1,5 +1,6 @@
 //! Decides on which nodes of its job a step runs, and with how many tasks on each.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rms_api::desired::LaunchNode;
@@ -22,6 +23,8 @@ pub struct NodeTasks {
 pub enum LayoutError {
     #[error("{name} is not a node of job {job}, or the job is to leave it: {job} has {nodes}")]
     Stranger { name: String, job: u64, nodes: String },
+    #[error("the step asks for node {name}, which it excludes, or which comes before its first node")]
+    LeftOut { name: String },
     #[error("the step asks for {wanted} nodes, but {there} of job {job} can be used: {nodes}")]
     TooFewNodes { wanted: u32, there: u32, job: u64, nodes: String },
     #[error(
@@ -64,7 +67,7 @@ pub fn lay_out(
     let n_named = step.named.len() as u32;
     let (least, most) = step.nodes.unwrap_or(if n_named > 0 { (n_named, n_named) } else { (1, there) });
     if least > there || there == 0 {
-        let nodes = names(&candidates);
+        let nodes = names(&candidates.iter().collect::<Vec<_>>());
         return Err(LayoutError::TooFewNodes { wanted: least.max(1), there, job: order.job.0, nodes });
     }
     let most = most.min(there).max(n_named).max(least);
@@ -72,9 +75,26 @@ pub fn lay_out(
         Some(n_tasks) => most.min(n_tasks.max(1)),
         None => most,
     };
-    let chosen = choose(candidates, step, n_nodes);
+    // The nodes with the least load from other steps, or else those on which the most tasks fit.
+    let mut refused = None;
+    for preference in [Preference::Idle, Preference::Free, Preference::Room] {
+        match spread_over(&choose(&candidates, step, n_nodes, preference), step, cpus_per_task) {
+            Ok(layout) => return Ok(layout),
+            Err(_) if refused == Some(LayoutError::Busy) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    Err(refused.unwrap_or(LayoutError::Busy))
+}
+
+fn spread_over(
+    chosen: &[&Candidate<'_>],
+    step: &StepRequest,
+    cpus_per_task: u32,
+) -> Result<Vec<NodeTasks>, LayoutError> {
     let own = |candidate: &Candidate<'_>| step.tasks_per_node.unwrap_or(candidate.own);
-    let n_tasks = step.tasks.unwrap_or_else(|| chosen.iter().map(own).fold(0, u32::saturating_add)).max(1);
+    let n_tasks =
+        step.tasks.unwrap_or_else(|| chosen.iter().map(|candidate| own(candidate)).fold(0, u32::saturating_add)).max(1);
     let most_each = |candidate: &Candidate<'_>| match (step.tasks, step.tasks_per_node) {
         (None, _) => own(candidate),
         (Some(_), Some(most)) => most,
@@ -89,7 +109,7 @@ pub fn lay_out(
     let Some(wanted) = spread(n_tasks, &room(|candidate| candidate.room)) else {
         let room = room(|candidate| candidate.room).iter().fold(0, |sum: u32, room| sum.saturating_add(*room));
         let n_missing = chosen.iter().fold(0, |sum: u32, candidate| sum.saturating_add(candidate.n_missing));
-        let nodes = names(&chosen);
+        let nodes = names(chosen);
         return Err(LayoutError::TooManyTasks { n_tasks, cpus: cpus_per_task, room, nodes, n_missing });
     };
     let counts = match step.exclusive {
@@ -139,33 +159,52 @@ fn nodes_of<'a>(
         // A job that has given CPUs back has its tasks all the same.
         let own_tasks = if has_given_back && step.cpus_per_task.is_none() { place.n_tasks } else { 0 };
         let room = (cpus / cpus_per_task).max(own_tasks);
-        let free = room.saturating_sub(taken.div_ceil(cpus_per_task));
+        let own_free = own_tasks.saturating_sub(taken.div_ceil(cpus_per_task));
+        let free = (cpus.saturating_sub(taken) / cpus_per_task).max(own_free);
         let n_missing = if place.shares_cpus { asked.saturating_sub(place.cpus) } else { 0 };
         Candidate { place, own: place.n_tasks.max(1), room, free, taken, n_missing }
     };
     let may_be = |place: &&LaunchNode| !step.excluded.contains(&place.name);
-    Ok(order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect())
+    let candidates: Vec<_> = order.usable().skip(step.first_node as usize).filter(may_be).map(candidate).collect();
+    let is_left_out = |name: &&String| !candidates.iter().any(|candidate| candidate.place.name == **name);
+    match step.named.iter().find(is_left_out) {
+        Some(name) => Err(LayoutError::LeftOut { name: name.clone() }),
+        None => Ok(candidates),
+    }
 }
 
-/// Chooses the named nodes, then those with the least load from other steps; in the order of the job.
-fn choose<'a>(mut candidates: Vec<Candidate<'a>>, step: &StepRequest, n_nodes: u32) -> Vec<Candidate<'a>> {
-    let mut ranks: Vec<(bool, bool, u32, usize)> = (0..)
-        .zip(&candidates)
-        .map(|(idx, candidate)| {
-            let is_named = step.named.contains(&candidate.place.name);
-            let is_full = step.exclusive && candidate.free == 0;
-            (!is_named, is_full, candidate.taken, idx)
-        })
-        .collect();
+/// Which nodes come first, after the named ones.
+#[derive(Clone, Copy)]
+enum Preference {
+    /// The fewest CPUs are used by other steps, and a step of its own CPUs has some.
+    Idle,
+    /// The most tasks fit beside the other steps.
+    Free,
+    /// The most tasks fit.
+    Room,
+}
+
+/// Chooses nodes; in the order of the job.
+fn choose<'a, 'b>(
+    candidates: &'b [Candidate<'a>],
+    step: &StepRequest,
+    n_nodes: u32,
+    preference: Preference,
+) -> Vec<&'b Candidate<'a>> {
+    let rank = |(idx, candidate): (usize, &Candidate<'_>)| {
+        let is_named = step.named.contains(&candidate.place.name);
+        let by_preference = match preference {
+            Preference::Idle => (step.exclusive && candidate.free == 0, Reverse(0), candidate.taken),
+            Preference::Free => (false, Reverse(candidate.free), candidate.taken),
+            Preference::Room => (false, Reverse(candidate.room), candidate.taken),
+        };
+        (!is_named, by_preference, idx)
+    };
+    let mut ranks: Vec<_> = candidates.iter().enumerate().map(rank).collect();
     ranks.sort_unstable();
-    let mut chosen: Vec<usize> = ranks.iter().take(n_nodes as usize).map(|(_, _, _, idx)| *idx).collect();
+    let mut chosen: Vec<usize> = ranks.iter().take(n_nodes as usize).map(|(_, _, idx)| *idx).collect();
     chosen.sort_unstable();
-    let mut idx = 0;
-    candidates.retain(|_| {
-        idx += 1;
-        chosen.contains(&(idx - 1))
-    });
-    candidates
+    chosen.into_iter().map(|idx| &candidates[idx]).collect()
 }
 
 /// Distributes tasks as evenly as the room permits. Returns the number on each node; `None` if there is not enough
@@ -190,7 +229,7 @@ fn spread(n_tasks: u32, room: &[u32]) -> Option<Vec<u32>> {
     Some(counts)
 }
 
-fn names(candidates: &[Candidate<'_>]) -> String {
+fn names(candidates: &[&Candidate<'_>]) -> String {
     let names: Vec<&str> = candidates.iter().map(|candidate| candidate.place.name.as_str()).collect();
     if names.is_empty() { "none".to_owned() } else { hostlist::fold(&names) }
 }
@@ -274,6 +313,9 @@ mod tests {
         check(|step| step.cpus_per_task = Some(5), "room");
         check(|step| step.named = vec!["n9".to_owned()], "n9 is not a node of job 1");
         check(|step| step.first_node = 3, "0 of job 1");
+        let left_out = "asks for node n1, which it excludes, or which comes before its first node";
+        check(|step| (step.named, step.excluded) = (vec!["n1".to_owned()], vec!["n1".to_owned()]), left_out);
+        check(|step| (step.named, step.first_node) = (vec!["n1".to_owned()], 1), left_out);
         let mut leaving = three();
         leaving.launch_mut().nodes[2].departing = true;
         assert_eq!(laid_out(&leaving, &StepRequest::default()), "n1:2 n2:2");
@@ -337,5 +379,30 @@ mod tests {
             "other steps of the job have the CPUs"
         );
         assert_eq!(lay_out(|step| step.tasks = Some(8)), "n1:3 n2:3 n3:2", "they share");
+    }
+
+    #[test]
+    fn a_step_goes_where_its_tasks_fit() {
+        let unequal = job(&[("n1", 4, 1), ("n2", 16, 1)]);
+        let lay_out = |change: fn(&mut StepRequest), taken: [u32; 2]| {
+            let taken = ["n1", "n2"].map(str::to_owned).into_iter().zip(taken).collect();
+            told(lay_out(&unequal, &asking(change), &taken))
+        };
+        let of_8 = |step: &mut StepRequest| (step.tasks, step.cpus_per_task) = (Some(1), Some(8));
+        assert_eq!(lay_out(of_8, [0, 4]), "n2:1");
+        assert_eq!(lay_out(|step| (step.nodes, step.tasks) = (Some((1, 1)), Some(10)), [0, 4]), "n2:10");
+        // Neither steps of its own CPUs that wait for others, nor those for which others leave enough.
+        let own = |step: &mut StepRequest| (step.tasks, step.cpus_per_task, step.exclusive) = (Some(1), Some(8), true);
+        assert_eq!(lay_out(own, [0, 12]), "other steps of the job have the CPUs");
+        assert_eq!(lay_out(own, [0, 8]), "n2:1");
+        let two = |step: &mut StepRequest| {
+            (step.nodes, step.tasks, step.exclusive) = (Some((1, 1)), Some(2), true);
+        };
+        assert_eq!(lay_out(two, [3, 4]), "n2:2");
+        // 15 CPUs are left for three each.
+        let five = |step: &mut StepRequest| {
+            (step.nodes, step.tasks, step.cpus_per_task, step.exclusive) = (Some((1, 1)), Some(5), Some(3), true);
+        };
+        assert_eq!(lay_out(five, [0, 1]), "n2:5");
     }
 }

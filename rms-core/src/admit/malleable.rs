@@ -69,22 +69,22 @@ pub(crate) fn check_declared(declared: &Declared) -> Result<(), Refusal> {
 /// Returns the shapes to start with. A shape that leaves the number of nodes open stands for all usable numbers, the
 /// largest first: of those that complete at the same time the first is taken, so a job starts with the most nodes that
 /// are free now, and with fewer rather than wait. Sizes that no cluster has are left out, like those of a list that a
-/// user wrote: the range may be wider than a cluster, as long as some size of it is possible.
+/// user wrote: the range may be wider than the `largest` cluster, as long as some size of it is possible.
 ///
 /// # Errors
 /// A number of nodes that the limits exclude.
-pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape]) -> Result<Vec<Shape>, Refusal> {
+pub(super) fn shapes(malleable: &Malleable, shapes: &[Shape], largest: u32) -> Result<Vec<Shape>, Refusal> {
     let open = [Shape { nodes: Nodes::FromTasks, wall: None }];
     let shapes = if shapes.is_empty() { &open } else { shapes };
     if malleable.is_as_started() {
         return Ok(shapes.to_vec());
     }
+    let sizes = start_sizes(malleable, largest);
     let mut all = Vec::new();
     for shape in shapes {
         match &shape.nodes {
             Nodes::FromTasks => {
-                let sizes = start_sizes(malleable);
-                all.extend(sizes.into_iter().map(|nodes| Shape { nodes: Nodes::Count(nodes), wall: shape.wall }));
+                all.extend(sizes.iter().map(|nodes| Shape { nodes: Nodes::Count(*nodes), wall: shape.wall }));
             }
             Nodes::Count(nodes) => {
                 check_size(malleable, *nodes)?;
@@ -158,15 +158,17 @@ fn fits(malleable: &Malleable, nodes: u32) -> bool {
     malleable.sizes.fits(nodes.into())
 }
 
-/// Returns the sizes to start with, the largest first. Of very many, only some: a pass examines each, and later offers
-/// fill the gaps.
-fn start_sizes(malleable: &Malleable) -> Vec<u32> {
-    let n_sizes = usable(malleable).take(MAX_RANGE).count();
+/// Returns the sizes to start with on clusters of at most `largest` nodes, the largest first: the least usable size even
+/// if it is larger. Of very many, only some: a pass examines each, and later offers fill the gaps.
+fn start_sizes(malleable: &Malleable, largest: u32) -> Vec<u32> {
+    let first = usable(malleable).next();
+    let possible = || usable(malleable).take_while(|size| *size <= largest || Some(*size) == first);
+    let n_sizes = possible().count();
     let n_kept = n_sizes.min(MAX_STARTS);
     let kept = (0..n_kept).map(|idx| idx * (n_sizes - 1) / (n_kept - 1).max(1));
     let mut kept = kept.peekable();
     let mut sizes: Vec<u32> = Vec::new();
-    for (idx, size) in usable(malleable).take(MAX_RANGE).enumerate() {
+    for (idx, size) in possible().enumerate() {
         if kept.next_if_eq(&idx).is_some() {
             sizes.push(size);
         }
@@ -178,8 +180,6 @@ fn start_sizes(malleable: &Malleable) -> Vec<u32> {
 const MAX_HOOK: usize = 4096;
 /// The most sizes that a job may start with.
 const MAX_STARTS: usize = 32;
-/// More nodes than a cluster has.
-const MAX_RANGE: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -206,11 +206,13 @@ mod tests {
 
     #[test]
     fn the_sizes_to_start_with_are_those_of_use_the_largest_first() {
-        assert_eq!(start_sizes(&limits(2, 6, Sizes::Any)), [6, 5, 4, 3, 2]);
-        assert_eq!(start_sizes(&limits(2, 17, Sizes::PowerOfTwo)), [16, 8, 4, 2]);
-        assert_eq!(start_sizes(&limits(3, 3, Sizes::Any)), [3]);
-        assert_eq!(start_sizes(&limits(2, 20, Sizes::Listed(vec![1, 4, 9, 25]))), [9, 4]);
-        let many = start_sizes(&limits(1, 1000, Sizes::Any));
+        assert_eq!(start_sizes(&limits(2, 6, Sizes::Any), 1000), [6, 5, 4, 3, 2]);
+        assert_eq!(start_sizes(&limits(2, 17, Sizes::PowerOfTwo), 1000), [16, 8, 4, 2]);
+        assert_eq!(start_sizes(&limits(3, 3, Sizes::Any), 1000), [3]);
+        assert_eq!(start_sizes(&limits(2, 20, Sizes::Listed(vec![1, 4, 9, 25])), 1000), [9, 4]);
+        assert_eq!(start_sizes(&limits(2, u32::MAX, Sizes::Any), 5), [5, 4, 3, 2]);
+        assert_eq!(start_sizes(&limits(7, 9, Sizes::Any), 5), [7], "to be refused by its number of nodes");
+        let many = start_sizes(&limits(1, 1000, Sizes::Any), 1000);
         assert_eq!((many.len(), many.first(), many.last()), (MAX_STARTS, Some(&1000), Some(&1)));
         assert!(many.is_sorted_by(|one, next| one > next));
     }
@@ -273,11 +275,11 @@ mod tests {
     #[test]
     fn a_size_to_start_with_is_within_the_limits() {
         let limits = limits(2, 8, Sizes::PowerOfTwo);
-        let of = |nodes| shapes(&limits, &[Shape { nodes: Nodes::Count(nodes), wall: None }]);
+        let of = |nodes| shapes(&limits, &[Shape { nodes: Nodes::Count(nodes), wall: None }], 9);
         assert_eq!(of(4).map(|shapes| shapes.len()), Ok(1));
         let refused = |nodes| Err(Refusal::NotItsSize { nodes, least: 2, most: 8, sizes: Sizes::PowerOfTwo });
         assert_eq!(of(16), refused(16));
         assert_eq!(of(6), refused(6));
-        assert_eq!(shapes(&limits, &[]).map(|shapes| shapes.len()), Ok(3));
+        assert_eq!(shapes(&limits, &[], 9).map(|shapes| shapes.len()), Ok(3));
     }
 }

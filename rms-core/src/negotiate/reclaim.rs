@@ -62,7 +62,9 @@ impl Negotiations<'_> {
             gathering.extend(shortfalls.iter().filter(|lacks| lacks.coming > 0).map(|lacks| lacks.cluster));
             // The least change that lets it start; the nodes that are on their way may be enough.
             let is_enough = |lacks: &Shortfall| lacks.nodes == 0 || self.ask_for(now, step, job, *lacks);
-            gathering.extend(shortfalls.into_iter().find(is_enough).map(|lacks| lacks.cluster));
+            // It waits for something else, such as a licence, where no nodes are missing and none are on their way.
+            let enough = shortfalls.into_iter().find(is_enough).filter(|lacks| lacks.nodes > 0);
+            gathering.extend(enough.map(|lacks| lacks.cluster));
         }
         gathering
     }

@@ -29,16 +29,23 @@ pub(super) struct RunAnswer {
     pub(super) allocated: Option<(Allocation, f64)>,
 }
 
-/// Writes the heat map as a picture, or as JSON if the file's extension says so.
-pub(super) fn write_heat(answer: &RunAnswer, file: &Path, context: &Context) -> Result<(), Failure> {
-    let is_json = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("json") => true,
-        Some("svg") => false,
+/// Returns whether a heat map is written to this file as JSON, and not as a picture.
+///
+/// # Errors
+/// The file's extension says neither.
+pub(super) fn is_heat_json(file: &Path) -> Result<bool, Failure> {
+    match file.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => Ok(true),
+        Some("svg") => Ok(false),
         Some(_) | None => {
             let file = file.display();
-            return Err(Failure::usage(format!("--heat writes a picture (.svg) or .json, and {file} is neither")));
+            Err(Failure::usage(format!("--heat writes a picture (.svg) or .json, and {file} is neither")))
         }
-    };
+    }
+}
+
+pub(super) fn write_heat(answer: &RunAnswer, file: &Path, context: &Context) -> Result<(), Failure> {
+    let is_json = is_heat_json(file)?;
     let map = answer.heat(HEAT_COLUMNS);
     let text = if is_json { format!("{}\n", json!(map)) } else { heat::svg(&map, &answer.title) };
     let written = std::fs::write(file, text);

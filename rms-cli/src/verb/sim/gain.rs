@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
             None => nbody(args.n_jobs(), seed),
         }
     };
-    let seeds: Vec<u64> = (args.seed..args.seed.saturating_add(args.seeds)).collect();
+    let seeds: Vec<u64> = (0..args.seeds).map(|idx| args.seed.wrapping_add(idx)).collect();
     let n_threads = std::thread::available_parallelism().map_or(1, Into::into);
     let ran = side_by_side::map(&seeds, n_threads, |seed| study.run(&[*seed], workload, || {}));
     let rows = merged(ran).map_err(|error| Failure::new("simulation", chain(&error)))?;

@@ -7,7 +7,7 @@ use rms_model::error::chain;
 use rms_sim::batch::{Batch, ClusterNodes, Workload};
 
 use super::against_past::ReplayAnswer;
-use super::answer::{RunAnswer, write_heat};
+use super::answer::{RunAnswer, is_heat_json, write_heat};
 use super::cost::Cost;
 use super::journal_file;
 use super::progress::Progress;
@@ -46,6 +46,7 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
+    args.heat.as_deref().map(is_heat_json).transpose()?;
     let begun = Instant::now();
     let cost = Cost::now();
     let mut journal = journal_file::read(&args.journal)?;

@@ -17,7 +17,7 @@ use super::check_once;
 use super::cost::Cost;
 use super::sd_figures::{self, Bar, Heat};
 use super::side_by_side;
-use super::trace_file::{CleaningArgs, read_trace};
+use super::trace_file::{CleaningArgs, of_model, read_trace};
 use crate::context::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Show;
@@ -229,10 +229,15 @@ impl Args {
             Some(CirneArg::W5) => Cirne::workload_5(self.seed),
         };
         let trace = cirne.generate().map_err(|error| Failure::new("workload", chain(&error)))?;
-        let cleaning = self.cleaning.of_nodes(cirne.n_nodes, cirne.cores_per_node);
-        let cleaned = trace.clean(&cleaning);
+        let cores_per_node = cirne.cores_per_node;
+        if ![1, cores_per_node].contains(&self.cleaning.cores_per_node) {
+            let problem = format!("the nodes of Cirne's model have {cores_per_node} cores: omit --cores-per-node");
+            return Err(Failure::usage(problem));
+        }
+        let title = format!("Cirne's model, seed {}", self.seed);
+        let cleaned = of_model(&title, &trace, cirne.n_nodes, &self.cleaning.of_cores(cores_per_node))?;
         Ok(Jobs {
-            title: format!("Cirne's model, seed {}", self.seed),
+            title,
             n_nodes: cirne.n_nodes,
             cores_per_node: cirne.cores_per_node,
             n_dropped: cleaned.n_dropped,

@@ -10,7 +10,7 @@ use rms_model::error::chain;
 use rms_model::{Allocation, Policy, Settings, Span};
 use rms_sim::batch::{Batch, BatchError, Summary, TraceJobs, Workload, uniform_nodes};
 
-use super::answer::{ComparedAnswer, RunAnswer, write_heat};
+use super::answer::{ComparedAnswer, RunAnswer, is_heat_json, write_heat};
 use super::check_once;
 use super::cost::Cost;
 use super::progress::Progress;
@@ -135,6 +135,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<Exit, Failure> {
 /// # Errors
 /// A file would be written twice, or over the trace.
 fn check_outputs(args: &Args) -> Result<(), Failure> {
+    args.heat.as_deref().map(is_heat_json).transpose()?;
     // A file may have several names.
     let inode = |path: &Path| std::fs::metadata(path).ok().map(|known| (known.dev(), known.ino()));
     let trace = args.trace.trace.as_deref().and_then(inode);
@@ -148,7 +149,7 @@ fn check_outputs(args: &Args) -> Result<(), Failure> {
             if trace.is_some() && inode(&file) == trace {
                 return Err(Failure::usage(format!("{} is the trace: write to another file", file.display())));
             }
-            let path = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
+            let path = canonical(&file).unwrap_or_else(|| file.clone());
             if !outputs.insert(path) {
                 let both = format!("--heat and --schedule both write to {}", file.display());
                 return Err(Failure::usage(both).hint("name a file for each"));
@@ -156,6 +157,15 @@ fn check_outputs(args: &Args) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Returns the canonical path of a file, which need not exist. Returns `None` if its directory does not.
+fn canonical(file: &Path) -> Option<PathBuf> {
+    let new = || {
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(std::fs::canonicalize(dir).ok()?.join(file.file_name()?))
+    };
+    std::fs::canonicalize(file).ok().or_else(new)
 }
 
 fn simulate(

@@ -36,7 +36,7 @@ pub(super) struct TraceArgs {
 }
 
 /// What to make of the records that need a decision.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(super) struct CleaningArgs {
     /// Processors of a node
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INDEX) + 1))]
@@ -104,7 +104,7 @@ impl TraceArgs {
         let n_procs = self.nodes.saturating_mul(self.cleaning.cores_per_node);
         let model = Lublin { n_jobs: self.lublin.unwrap_or_default(), seed: self.seed, n_procs };
         let trace = model.generate().map_err(|error| Failure::new("workload", chain(&error)))?;
-        runnable(&self.title(), trace.clean(&self.cleaning.cleaning_of_all(self.nodes)), self.nodes, &self.cleaning)
+        of_model(&self.title(), &trace, self.nodes, &self.cleaning)
     }
 
     /// Returns the file, or the model and its seed.
@@ -126,6 +126,14 @@ pub(super) fn read_trace(path: &Path, nodes: u32, args: &CleaningArgs) -> Result
     let reader = open(path).map_err(|error| of_file(&error))?;
     let cleaned = Trace::read_clean(reader, &args.cleaning_of_all(nodes)).map_err(|error| of_file(&error))?;
     runnable(&path.display().to_string(), cleaned, nodes, args)
+}
+
+/// Returns the jobs of a model's trace for a cluster of `nodes` nodes.
+///
+/// # Errors
+/// No job is left to run.
+pub(super) fn of_model(title: &str, trace: &Trace, nodes: u32, args: &CleaningArgs) -> Result<Cleaned, Failure> {
+    runnable(title, trace.clean(&args.cleaning_of_all(nodes)), nodes, args)
 }
 
 /// Returns those of all jobs of a trace that can run and that the options select.
@@ -186,9 +194,9 @@ impl CleaningArgs {
         }
     }
 
-    /// Returns the rules for jobs of a cluster other than that of the options.
-    pub(super) fn of_nodes(&self, nodes: u32, cores_per_node: u32) -> Cleaning {
-        Cleaning { cores_per_node, ..self.cleaning(nodes) }
+    /// Returns the same options for nodes of so many cores.
+    pub(super) fn of_cores(&self, cores_per_node: u32) -> CleaningArgs {
+        CleaningArgs { cores_per_node, ..self.clone() }
     }
 
     /// Returns the rules without a limit to the number of jobs: they are counted after all that cannot run were dropped.

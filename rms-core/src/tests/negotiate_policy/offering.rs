@@ -1,6 +1,7 @@
 //! Which applications the server offers nodes for which no job waits.
 
 use negotiation::{Direction, Item, Phase, Resource};
+use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, Speedup, Time};
 
@@ -72,6 +73,23 @@ fn shares_limits_and_rules_are_settings() {
     assert_eq!(grown(&[("growth_limit", "2"), ("offer_idle", "equal_share")]), (5, 5));
     assert_eq!(grown(&[("offer_idle", "fewest_above_minimum")]), (6, 8));
     assert_eq!(grown(&[("offer_idle", "efficiency")]), (11, 3));
+}
+
+/// No nodes are gathered for it, and what is offered is back before it starts.
+#[test]
+fn idle_nodes_are_offered_although_a_job_waits_for_a_licence() {
+    let mut scene = Scene::offering(8);
+    scene.set("licences@c", "matlab:1");
+    let matlab = |submission: &mut Submission| {
+        submission.resources.licences = "matlab:1".parse().expect("licences");
+        submission.shapes = vec![Shape { nodes: Nodes::Count(2), wall: Some(Span::from_hours(9)) }];
+    };
+    let holder = scene.job_of("ada", 2, matlab);
+    let waits = scene.job_of("bob", 2, matlab);
+    let job = scene.submit(2, hour(), Some(told(1, 8, Sizes::Any)));
+    scene.after(Span::from_secs(1));
+    assert!(scene.is_started(holder) && !scene.is_started(waits));
+    assert_eq!(scene.n_held(job), 6);
 }
 
 #[test]
