@@ -10,7 +10,7 @@ use super::Negotiations;
 use super::answer::Granted;
 use super::open::Resizable;
 use super::open::ShrinkRequest;
-use super::policy::{Candidate, Change, Occasion, nodes_to_leave, shrinks};
+use super::policy::{Candidate, Change, Occasion, most_shrinks, nodes_to_leave, shrinks};
 use crate::plan::slowdown::Fraction;
 use crate::plan::{self, Gain, Loss, Placed, Plan};
 use crate::state::negotiations::{Negotiation, promise_end};
@@ -42,6 +42,9 @@ struct GrowthPlan {
     asked: Vec<(ClusterId, Change)>,
     losses: Vec<Loss>,
     gains: Vec<Gain>,
+    /// Where nodes are asked for or on their way. A growth for which enough nodes are free waits for something else,
+    /// such as a job that it would delay.
+    gathering: BTreeSet<ClusterId>,
 }
 
 /// What waiting growth may count on, besides the free nodes of a cluster.
@@ -321,7 +324,7 @@ impl Negotiations<'_> {
             if !growth.asked.is_empty() && !self.is_worth_it(now, &growth) {
                 continue;
             }
-            gathering.extend(growth.gains.iter().map(|gain| gain.cluster));
+            gathering.extend(growth.gathering);
             if !growth.asked.is_empty() {
                 supplies.clear();
             }
@@ -397,25 +400,22 @@ impl Negotiations<'_> {
             n_coming: self.n_coming(cluster),
         });
         let (payable, _) = self.most_more_nodes(now, job, id, (cluster, item), &Granted::default());
-        let n_here = self.grantable(job, id, cluster, item.quantity.0 as usize).len() as u64 + supply.n_coming;
+        let n_free = self.grantable(job, id, cluster, item.quantity.0 as usize).len() as u64;
+        let n_here = n_free + supply.n_coming;
         let others: Vec<Candidate<'_>> =
             supply.donors.iter().filter(|donor| donor.job != job).map(Resizable::as_candidate).collect();
         let occasion = Occasion::Waiting { priority: self.priority(job) };
-        let most = n_here + others.iter().map(|donor| u64::from(donor.room)).sum::<u64>();
-        let mut bound = item.quantity.0.min(payable).min(most);
-        while let Some(Quantity(quantity)) = item.greatest(Direction::Grow, Quantity(bound)) {
-            let missing = u32::try_from(quantity.saturating_sub(n_here)).unwrap_or(u32::MAX);
-            if let Some(asked) = shrinks(missing, occasion, &others, rule) {
-                let nodes = u32::try_from(quantity).unwrap_or(u32::MAX);
-                growth.gains.push(Gain { job, cluster, nodes });
-                growth.losses.extend(asked.iter().filter_map(|change| self.loss(change.job, cluster, change.nodes)));
-                growth.asked.extend(asked.into_iter().map(|change| (cluster, change)));
-                return true;
-            }
-            let Some(less) = quantity.checked_sub(1) else { return false };
-            bound = less;
-        }
-        false
+        let most = n_here + most_shrinks(occasion, &others, rule);
+        let bound = item.quantity.0.min(payable).min(most);
+        let Some(Quantity(quantity)) = item.greatest(Direction::Grow, Quantity(bound)) else { return false };
+        let missing = u32::try_from(quantity.saturating_sub(n_here)).unwrap_or(u32::MAX);
+        let Some(asked) = shrinks(missing, occasion, &others, rule) else { return false };
+        let nodes = u32::try_from(quantity).unwrap_or(u32::MAX);
+        growth.gains.push(Gain { job, cluster, nodes });
+        growth.gathering.extend((quantity > n_free).then_some(cluster));
+        growth.losses.extend(asked.iter().filter_map(|change| self.loss(change.job, cluster, change.nodes)));
+        growth.asked.extend(asked.into_iter().map(|change| (cluster, change)));
+        true
     }
 
     /// Returns whether the shrinks would serve the growth: the nodes must not go to a queued job, and the growth must

@@ -119,6 +119,11 @@ pub(crate) fn outcome_reason(
         *by = licences::holders(state, (plan.now, planned), cluster, &licence.name, (from, from + request.wall));
         by.truncate(MAX_BLOCKERS);
     }
+    if let (Some(Reason::Blocked { neighbours, by, .. }), Placed::Later { nodes, at, .. }) = (&mut reason, outcome)
+        && !neighbours.is_empty()
+    {
+        *by = holders(state, plan, waiting.placed_idx, (nodes, *at));
+    }
     reason
 }
 
@@ -160,7 +165,7 @@ fn outcome_reason_by(
             };
             let (mut of_licence, mut licence) = licence.unzip();
             if wants_neighbours && licence.is_none() && *at > plan.now && !nodes.is_empty() {
-                return Some(neighbours_blocked(state, plan, placed_idx, request, (nodes, *at)));
+                return Some(neighbours_blocked(state, plan.now, request, (nodes, *at)));
             }
             let taken = match (&licence, blocked) {
                 (Some(_), Some(blocked)) => Some(BusyWindow::step(blocked, plan.now)),
@@ -195,14 +200,9 @@ fn outcome_reason_by(
     }
 }
 
-/// Returns the neighbours that a job waits for, and the jobs that hold some of them before its start.
-fn neighbours_blocked(
-    state: &State,
-    plan: &Plan,
-    placed_idx: usize,
-    request: &Request,
-    (nodes, at): (&[NodeId], Time),
-) -> Reason {
+/// Returns the jobs that hold some of these nodes before a time: those that run, and those planned before.
+fn holders(state: &State, plan: &Plan, placed_idx: usize, (nodes, at): (&[NodeId], Time)) -> Vec<Blocker> {
+    let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
     let mut by: Vec<Blocker> = Vec::new();
     let mut hold = |job: JobId, held: &[NodeId], (from, until): (Time, Time)| {
         let n_nodes = held.iter().filter(|node| nodes.contains(node)).count() as u32;
@@ -224,19 +224,25 @@ fn neighbours_blocked(
     }
     by.sort_by_key(|hold| (hold.from, std::cmp::Reverse(hold.nodes), hold.job));
     by.truncate(MAX_BLOCKERS);
+    by
+}
+
+/// Returns the neighbours that a job waits for, without the jobs that hold them.
+fn neighbours_blocked(state: &State, now: Time, request: &Request, (nodes, at): (&[NodeId], Time)) -> Reason {
     let cluster = request.nodes.keys().next().copied().unwrap_or_default();
     let mut in_order: Vec<NodeId> =
         request.nodes.keys().flat_map(|cluster| state.neighbours(*cluster)).copied().collect();
-    in_order.retain(|node| nodes.contains(node));
+    let wanted: BTreeSet<NodeId> = nodes.iter().copied().collect();
+    in_order.retain(|node| wanted.contains(node));
     let is_busy = |node: &&NodeId| state.nodes().get(node).is_some_and(|known| !known.is_free());
     Reason::Blocked {
         cluster: state.clusters().get(&cluster).cloned().unwrap_or_default(),
         wanted: nodes.len() as u32,
         capacity: nodes.len() as u32,
         busy: nodes.iter().filter(is_busy).count() as u32,
-        from: plan.now,
+        from: now,
         until: at,
-        by,
+        by: Vec::new(),
         total: n_nodes(state, cluster),
         short: None,
         licence: None,
@@ -336,7 +342,7 @@ fn agents_expected(state: &State, cluster: ClusterId) -> Option<Reason> {
 }
 
 fn n_nodes(state: &State, cluster: ClusterId) -> u32 {
-    state.nodes().values().filter(|node| node.cluster == cluster).count() as u32
+    state.neighbours(cluster).len() as u32
 }
 
 /// Returns under FCFS the last waiting job ahead of this one, and its planned start.

@@ -279,6 +279,8 @@ fn who_waits_is_told_for_which_nodes() {
     let job = world.together(2, 100);
     let Some(Reason::Blocked { neighbours, until, by, .. }) = world.line(job).reason else { panic!("it waits") };
     assert_eq!((neighbours.join(" ").as_str(), until), ("n1 n2", world.now + Span::from_secs(100)));
+    assert_eq!(by, [], "a list says no more");
+    let Some(Reason::Blocked { by, .. }) = world.explained(job) else { panic!("it waits") };
     assert_eq!(by.iter().map(|blocker| (blocker.job, blocker.nodes)).collect::<Vec<_>>(), [(holder, 1)]);
 }
 

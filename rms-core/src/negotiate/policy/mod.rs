@@ -22,7 +22,7 @@ pub use offers::{UserWeight, offers};
 pub use price::{Pricing, Reply};
 use rms_api::negotiate::Declared;
 use rms_model::{JobId, Span};
-pub use shrinks::shrinks;
+pub use shrinks::{most_shrinks, shrinks};
 
 /// A running application whose number of nodes can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

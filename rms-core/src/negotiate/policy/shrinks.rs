@@ -14,9 +14,7 @@ use super::{Candidate, Change, Occasion};
 /// few are disturbed. Then each is asked for no more than is missing without it, and those of the highest priority are
 /// spared first; where sizes do not allow exactly that many, it is the least that they allow.
 pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], rule: ShrinkRule) -> Option<Vec<Change>> {
-    let may_be_asked =
-        |candidate: &&Candidate<'_>| !candidate.is_negotiating && occasion.may_disturb(rule, candidate.priority);
-    let mut donors: Vec<Donor<'_>> = candidates.iter().filter(may_be_asked).filter_map(Donor::new).collect();
+    let mut donors: Vec<Donor<'_>> = donors(occasion, candidates, rule).collect();
     donors.sort_by_key(|donor| (donor.candidate.priority, Reverse(donor.most), donor.candidate.job));
     let mut sum: u64 = 0;
     let mut n_asked = 0;
@@ -38,6 +36,21 @@ pub fn shrinks(needed: u32, occasion: Occasion, candidates: &[Candidate<'_>], ru
     }
     changes.reverse();
     Some(changes)
+}
+
+/// Returns the greatest number that `shrinks` can make available.
+pub fn most_shrinks(occasion: Occasion, candidates: &[Candidate<'_>], rule: ShrinkRule) -> u64 {
+    donors(occasion, candidates, rule).map(|donor| u64::from(donor.most)).sum()
+}
+
+fn donors<'a>(
+    occasion: Occasion,
+    candidates: &'a [Candidate<'a>],
+    rule: ShrinkRule,
+) -> impl Iterator<Item = Donor<'a>> {
+    let may_be_asked =
+        move |candidate: &&Candidate<'_>| !candidate.is_negotiating && occasion.may_disturb(rule, candidate.priority);
+    candidates.iter().filter(may_be_asked).filter_map(Donor::new)
 }
 
 struct Donor<'a> {

@@ -5,6 +5,7 @@ use rms_api::call::{Nodes, Shape, Submission};
 use rms_api::negotiate::{Ask, AskOutcome, Asked};
 use rms_model::{JobId, Sizes, Span, Speedup, Time};
 
+use super::super::negotiate::nodes;
 use super::{Scene, hour, speaking, told};
 
 /// 002 (c): when a short job ends, the application that had four of the eight nodes is offered the others.
@@ -178,6 +179,23 @@ fn who_ends_before_it_matters_may_have_them_meanwhile() {
     scene.rigid(6, Span::from_mins(10));
     scene.after(Span::from_secs(1));
     assert_eq!(scene.n_held(short), 4);
+}
+
+/// Enough nodes are free for the growth, which would delay the job that waits; none are gathered for it.
+#[test]
+fn idle_nodes_are_offered_although_a_growth_waits_that_would_delay_a_job() {
+    let mut scene = Scene::offering(8);
+    scene.set("offer_idle", "never");
+    scene.rigid(4, Span::from_mins(10));
+    let long = scene.submit(1, hour(), Some(speaking(1, 8, Sizes::Any)));
+    let short = scene.submit(1, Span::from_mins(9), Some(told(1, 8, Sizes::Any)));
+    scene.rigid(7, Span::from_mins(10));
+    let mut ask = nodes(Direction::Grow, 2, 2);
+    ask.wait = Span::from_mins(30);
+    let ticket = scene.ask(long, ask);
+    scene.set("offer_idle", "equal_share");
+    scene.after(Span::from_secs(1));
+    assert_eq!((scene.outcome(ticket), scene.n_held(short)), (None, 3));
 }
 
 /// Each node that is lent for longer delays the waiting job by two minutes or not at all; the tolerance allows one such

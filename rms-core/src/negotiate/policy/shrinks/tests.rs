@@ -139,6 +139,7 @@ fn it_is_found_whenever_it_exists_and_is_as_little_as_can_be() {
         let most: u32 = possible.iter().filter_map(|gives| gives.last()).sum();
         let found = shrinks(needed, QUEUE.0, &candidates, QUEUE.1);
         assert_eq!(found.is_some(), most >= needed, "{candidates:?}");
+        assert_eq!(most_shrinks(QUEUE.0, &candidates, QUEUE.1), u64::from(most), "{candidates:?}");
         let Some(found) = found else { return };
         let given =
             |idx: usize| found.iter().find(|change| change.job == candidates[idx].job).map_or(0, |change| change.nodes);
