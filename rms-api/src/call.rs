@@ -257,6 +257,9 @@ pub struct HistoryQuery {
     /// The most jobs to list; 0 for all.
     pub limit: u32,
     pub offset: u64,
+    /// Accounts of the jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<String>,
 }
 
 /// A job as requested; nothing in it is checked yet.

@@ -37,6 +37,9 @@ pub struct JobFilter {
     /// The number of jobs to skip.
     #[serde(default)]
     pub offset: u64,
+    /// Accounts of the jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<String>,
 }
 
 /// The nodes to list.

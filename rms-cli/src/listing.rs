@@ -26,6 +26,9 @@ pub struct JobFlags {
     /// Only jobs of these names
     #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
     pub name: Vec<String>,
+    /// Only jobs of these accounts
+    #[arg(short = 'A', long, value_name = "ACCOUNTS", value_delimiter = ',')]
+    pub account: Vec<String>,
     /// Only jobs that run on these clusters, or may start there
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     pub clusters: Vec<String>,
@@ -46,8 +49,15 @@ pub struct JobFlags {
 impl JobFlags {
     /// Returns whether any flag is given.
     pub fn is_given(&self) -> bool {
-        let JobFlags { user, me, state, name, clusters, since, sort, limit, offset } = self;
-        let lists = [user.is_empty(), name.is_empty(), clusters.is_empty(), state.is_empty(), sort.is_empty()];
+        let JobFlags { user, me, state, name, account, clusters, since, sort, limit, offset } = self;
+        let lists = [
+            user.is_empty(),
+            name.is_empty(),
+            account.is_empty(),
+            clusters.is_empty(),
+            state.is_empty(),
+            sort.is_empty(),
+        ];
         lists.contains(&false) || *me || since.is_some() || *limit > 0 || *offset > 0
     }
 
@@ -66,6 +76,7 @@ impl JobFlags {
             sort: self.sort.clone(),
             limit: self.limit,
             offset: self.offset,
+            accounts: self.account.clone(),
         })
     }
 }

@@ -315,7 +315,8 @@ const N_SELECTED: usize = 3;
 
 /// Returns the SQL and its values. Only the shape of the query enters the text; everything from a client is bound.
 fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String, Vec<Value>) {
-    let HistoryQuery { users, states, since, until, jobs, names, clusters: _, sort: _, limit: _, offset } = &page.query;
+    let HistoryQuery { users, states, since, until, jobs, names, accounts, clusters: _, sort: _, limit: _, offset } =
+        &page.query;
     let mut conditions: Vec<String> = Vec::new();
     let mut values: Vec<Value> = Vec::new();
     for (column, wanted) in [("owner", users), ("outcome", states), ("name", names)] {
@@ -338,6 +339,11 @@ fn sql_of(page: &Page, order: &[(&'static str, Way)], n_wanted: u64) -> (String,
         conditions.push("job IN (SELECT value FROM json_each(?))".to_owned());
         let ids: Vec<i64> = jobs.iter().map(|job| i64::try_from(job.0).unwrap_or(-1)).collect();
         values.push(Value::from(serde_json::json!(ids).to_string()));
+    }
+    if !accounts.is_empty() {
+        // An unreadable record may be one of them, which is told when it is read.
+        conditions.push("ifnull(account_of(record) IN (SELECT value FROM json_each(?)), 1)".to_owned());
+        values.push(Value::from(serde_json::json!(accounts).to_string()));
     }
     if !page.clusters.is_empty() {
         conditions.push("EXISTS (SELECT 1 FROM json_each(?) WHERE instr(clusters, value) > 0)".to_owned());
@@ -396,7 +402,7 @@ mod tests {
             loans: None,
         };
         let record = JobRecord {
-            labels: Labels::named(name),
+            labels: Labels { account: if job > 2 { "lab".to_owned() } else { String::new() }, ..Labels::named(name) },
             started: Some(at(10)),
             ended: at(20),
             n_tasks: 1,
@@ -446,6 +452,8 @@ mod tests {
     fn jobs_are_selected_by_what_is_known_of_them() {
         check(HistoryQuery { users: vec!["ann".to_owned()], ..any() }, &[4, 3, 1]);
         check(HistoryQuery { names: vec!["cfd".to_owned()], ..any() }, &[4, 2, 1]);
+        check(HistoryQuery { accounts: vec!["lab".to_owned(), "x".to_owned()], ..any() }, &[4, 3]);
+        check(HistoryQuery { accounts: vec![String::new()], ..any() }, &[2, 1]);
         check(HistoryQuery { states: vec!["failed".to_owned()], ..any() }, &[3, 2]);
         check(
             HistoryQuery { users: vec!["bob".to_owned(), "eve".to_owned(), "ann".to_owned()], limit: 2, ..any() },

@@ -51,6 +51,9 @@ pub struct Args {
     /// Only jobs of these names
     #[arg(short = 'J', long, value_name = "NAMES", value_delimiter = ',')]
     name: Vec<String>,
+    /// Only jobs of these accounts
+    #[arg(short = 'A', long, value_name = "ACCOUNTS", value_delimiter = ',')]
+    account: Vec<String>,
     /// Only jobs that ran on these clusters; if they never started, named them first
     #[arg(short = 'M', long, alias = "cluster", value_name = "NAMES", value_delimiter = ',')]
     clusters: Vec<String>,
@@ -80,6 +83,7 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit, Failure> {
         sort: args.sort,
         limit: asked(args.limit),
         offset: args.offset,
+        accounts: args.account,
     };
     let (records, clusters) = tokio::join!(client.history(query.clone()), context.cluster_names(&client));
     let mut records = records?;

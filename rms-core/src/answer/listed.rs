@@ -130,6 +130,7 @@ struct JobMatcher<'a> {
     users: BTreeSet<&'a str>,
     states: BTreeSet<JobState>,
     names: BTreeSet<&'a str>,
+    accounts: BTreeSet<&'a str>,
     clusters: BTreeSet<ClusterId>,
     since: Option<Time>,
 }
@@ -141,6 +142,7 @@ impl<'a> JobMatcher<'a> {
             users: filter.users.iter().map(String::as_str).collect(),
             states: filter.states.iter().copied().collect(),
             names: filter.names.iter().map(String::as_str).collect(),
+            accounts: filter.accounts.iter().map(String::as_str).collect(),
             clusters: clusters_named(state, &filter.clusters)?,
             since: filter.since,
         })
@@ -151,6 +153,7 @@ impl<'a> JobMatcher<'a> {
             && (self.users.is_empty() || self.users.contains(entry.spec.owner.0.as_str()))
             && (self.states.is_empty() || self.states.contains(&entry.state()))
             && (self.names.is_empty() || self.names.contains(entry.spec.labels.name.as_str()))
+            && (self.accounts.is_empty() || self.accounts.contains(entry.spec.labels.account.as_str()))
             && self.since.is_none_or(|since| entry.submitted >= since)
             && (self.clusters.is_empty() || self.is_on_cluster(entry))
     }

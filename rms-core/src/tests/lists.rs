@@ -1,6 +1,7 @@
 //! Lists show what was requested, by a plan that all readers share.
 
 use rms_api::answer::{Answer, JobDetail, JobLine, JobState, NodeState, Reason};
+use rms_api::call::update::Changes;
 use rms_api::call::{Nodes, Select, Shape};
 use rms_api::filter::{JobFilter, NodeFilter, column};
 use rms_api::refusal::Refusal;
@@ -77,6 +78,11 @@ fn jobs_are_selected_by_what_is_known_of_them() {
     assert_eq!(world.listed(JobFilter { states: vec![JobState::Waiting], ..all() }), [2, 3]);
     assert_eq!(world.listed(JobFilter { states: vec![JobState::Held, JobState::Started], ..all() }), [1, 4]);
     assert_eq!(world.listed(JobFilter { names: texts(["cfd"]), users: texts(["bob"]), ..all() }), [4]);
+    assert_eq!(world.listed(JobFilter { accounts: texts(["", "lab"]), ..all() }), [1, 2, 3, 4]);
+    let labels = [("account".to_owned(), "lab".to_owned())].into();
+    let changes = Box::new(Changes { labels, ..Changes::default() });
+    world.ask(Call::Update { select: Select::Ids(vec![JobId(3)]), changes });
+    assert_eq!(world.listed(JobFilter { accounts: texts(["lab"]), ..all() }), [3]);
     assert_eq!(world.listed(JobFilter { jobs: [4, 3, 99, 1].map(JobId).to_vec(), ..all() }), [1, 3, 4]);
     assert_eq!(world.listed(JobFilter { since: Some(world.now), ..all() }), [2, 3, 4]);
     assert_eq!(world.listed(JobFilter { clusters: texts(["c"]), limit: 3, ..all() }), [1, 2, 3]);

@@ -8,8 +8,10 @@ use std::time::Duration;
 use ring::digest::{Context, SHA256};
 use rms_api::negotiate::NegotiationRecord;
 use rms_core::Fact;
-use rms_model::{ClusterId, JobId, JobRecord};
+use rms_model::{ClusterId, JobId, JobRecord, Labels};
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use serde::Deserialize;
 
 use super::HistoryError;
 use crate::open_error::OpenError;
@@ -54,7 +56,24 @@ pub fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 /// Opens a read-only connection that sees committed rows.
 pub fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    open_checked(path, flags, |conn| conn.busy_timeout(BUSY))
+    open_checked(path, flags, |conn| {
+        conn.busy_timeout(BUSY)?;
+        let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+        conn.create_scalar_function("account_of", 1, flags, |call| {
+            Ok(call.get_raw(0).as_blob().ok().and_then(account_of))
+        })
+    })
+}
+
+/// Returns the account in an encoded record; `None` if it is unreadable. Accounts have no column of their own: records
+/// that older servers have written would lack it.
+fn account_of(record: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Labelled {
+        #[serde(default)]
+        labels: Labels,
+    }
+    rmp_serde::from_slice(record).ok().map(|Labelled { labels }| labels.account)
 }
 
 fn open_checked(

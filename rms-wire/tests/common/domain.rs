@@ -154,6 +154,7 @@ fn first_calls() -> Vec<Call> {
             sort: JobColumn::WORDS.iter().map(|(_, column)| (*column, Way::Down)).collect(),
             limit: 50,
             offset: 100,
+            accounts: Vec::new(),
         }),
         Query::Job(Select::Last),
         Query::Nodes(Default::default()),

@@ -96,6 +96,10 @@ pub fn calls() -> Vec<ClientRequest> {
     calls.push(ClientRequest::Call(update(Changes { min_cpus: Some(16), ..Changes::default() })));
     let follow = Follow { job: JobId(5), run: Some(Run(2)), from: Vec::new(), input: true, input_from: Some(70_000) };
     calls.push(ClientRequest::Follow(follow));
+    let accounts = || vec!["physics".to_owned()];
+    let jobs = JobFilter { accounts: accounts(), ..JobFilter::default() };
+    calls.push(ClientRequest::Call(Call::Query(Query::Queue(jobs))));
+    calls.push(ClientRequest::History(HistoryQuery { accounts: accounts(), ..HistoryQuery::default() }));
     calls
 }
 

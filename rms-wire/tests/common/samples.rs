@@ -185,6 +185,7 @@ fn of_clients() -> Vec<Sample> {
         sort: vec![(RecordColumn::Cpu, Way::Down), (RecordColumn::Job, Way::Up)],
         limit: 100,
         offset: 200,
+        accounts: Vec::new(),
     };
     let offset = Offset { node_idx: 1, task: 2, stream: Stream::Err, offset: 4096 };
     let follow = Follow { job: JobId(5), run: Some(Run(2)), from: vec![offset], input: true, input_from: None };
