@@ -407,8 +407,8 @@ pub struct Lenders {
     pub n_slowed: u32,
     /// Jobs with more nodes than the waiting job asks for.
     pub n_larger: u32,
-    /// Jobs that end before the waiting job would, can spare too few cores, or have nodes without something that it
-    /// asks for.
+    /// Jobs that end before the waiting job would, can spare too few cores for it to end earlier than planned, or have
+    /// nodes without something that it asks for.
     pub n_unfit: u32,
     /// A licence that the waiting job asks for is not free now, and no job starts on lent cores without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

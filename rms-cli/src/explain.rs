@@ -197,7 +197,10 @@ fn no_lender(lenders: &Lenders, wanted: u32) -> String {
         ),
         (n_slowed, "would be slowed down by more than max_slowdown allows".to_owned()),
         (n_larger, format!("with more than {}", nodes(wanted))),
-        (n_unfit, "would end before it, keep too many cores or lack what it asks for".to_owned()),
+        (
+            n_unfit,
+            "would end before it, lend so few cores that it ends no earlier, or lack what it asks for".to_owned(),
+        ),
         (n_left, format!("could lend, but not exactly {} together, or a promised stage would be late", nodes(wanted))),
     ];
     let counts: Vec<String> =

@@ -12,7 +12,7 @@ use crate::share;
 use crate::state::fact::Fact;
 use crate::state::job::{Job, Phase, Share};
 use crate::state::sharing::{Loan, Sharing};
-use crate::state::{constraint_of, pieces_of, takes_whole_nodes};
+use crate::state::{constraint_of, cores_asked, pieces_of, takes_whole_nodes};
 use crate::step::Step;
 
 impl Jobs<'_> {
@@ -181,10 +181,11 @@ impl Jobs<'_> {
                 // Others that began on parts of the node may still be there.
                 return Some((*node, grant));
             }
-            let wanted = pieces_of(spec, &started.request, &known.inventory).first()?.slice.cores;
+            let wanted = cores_asked(spec, &started.request, &known.inventory, is_shared);
             let n_more = wanted.saturating_sub(grant.cores.len());
-            let more = state.shared().more_cores(*node, known, (spec, &grant.cores), n_more)?;
-            grant.cores.insert_all(&more);
+            // A node that has come back with less may not have them all.
+            let more = state.shared().more_cores(*node, known, (spec, &grant.cores), n_more);
+            more.iter().for_each(|more| grant.cores.insert_all(more));
             Some((*node, grant))
         };
         nodes.iter().filter_map(grant).collect()

@@ -26,6 +26,7 @@ use crate::state::node::Node;
 use crate::state::sharing::{millis, whole_seconds};
 use crate::state::{
     Lender, LenderPart, Slowdowns, State, constraint_of, cores_asked, cores_of_task, least_cores, place_of,
+    takes_whole_nodes,
 };
 
 /// A job that starts on cores lent by running jobs.
@@ -259,19 +260,24 @@ impl<'a> Mates<'a> {
             return None;
         }
         let mut is_in_time = true;
+        let needs_retry = self.round.needs_retry.take();
         for request in &spec.options {
             let guest = Guest { job, spec, request, static_end };
             let guest_start = self.find_mates(guest, taken, pass, &mut is_in_time);
             if guest_start.is_some() {
+                self.round.needs_retry.set(needs_retry || self.round.needs_retry.get());
                 // If guests may lend, it is one more possible lender.
                 let may_lend = request.nodes.keys().any(|cluster| self.settings(*cluster).max_sharers > 2);
                 self.round.n_started += usize::from(may_lend);
                 return guest_start;
             }
         }
+        // What was not known yet is known in the next pass.
+        let is_final = !self.round.needs_retry.get();
+        self.round.needs_retry.set(needs_retry || !is_final);
         // If only the best candidates are considered, others may take the place of those that drop out.
         let mut clusters = spec.options.iter().flat_map(|request| request.nodes.keys());
-        if clusters.all(|cluster| self.settings(*cluster).max_candidates.is_none()) {
+        if is_final && clusters.all(|cluster| self.settings(*cluster).max_candidates.is_none()) {
             let static_end = if is_in_time { None } else { Some(static_end) };
             self.round.failed_searches.insert(job, FailedSearch { n_started, static_end });
         }
@@ -289,7 +295,7 @@ impl<'a> Mates<'a> {
     ) -> Option<GuestStart> {
         let mut clusters = guest.request.nodes.iter();
         let (Some((cluster, weight)), None) = (clusters.next(), clusters.next()) else { return None };
-        let shortest = self.shortest_runtime(*cluster, guest.request.wall);
+        let shortest = self.shortest_runtime(*cluster, guest);
         if !self.ends_earlier(guest, shortest) {
             *is_in_time = false;
             return None;
@@ -307,9 +313,15 @@ impl<'a> Mates<'a> {
         let mut mates = Vec::new();
         for candidate in self.candidates_for(*cluster, guest, n_free) {
             let Some(offer) = self.offer(candidate, guest, shortest) else { continue };
+            if !self.ends_earlier(guest, self.least_runtime(guest, &offer, shortest)) {
+                *is_in_time = false;
+                continue;
+            }
             let weight = candidate.lender.n_nodes;
             let n_times = if settings.weigh_nodes { weight } else { 1 };
-            let penalty = candidate.penalty(guest)?.times(n_times)?;
+            // Sums that leave the range of numbers are no candidates for the least.
+            let penalty = candidate.penalty(guest).and_then(|penalty| penalty.times(n_times));
+            let Some(penalty) = penalty else { continue };
             mates.push(Mate { id: candidate.job.0, penalty, weight });
             offers.insert(candidate.job.0, (candidate, offer));
         }
@@ -334,8 +346,9 @@ impl<'a> Mates<'a> {
             let beside = (*cluster, n_free);
             let is_valid = |ids: &[u64]| {
                 let chosen = offered(ids);
-                self.are_together(guest, n_free, &chosen, pass)
-                    && self.ends_inside_and_earlier(guest, &chosen, is_in_time)
+                self.ends_inside_and_earlier(guest, &chosen, is_in_time)
+                    && self.are_together(guest, n_free, &chosen, pass)
+                    && self.has_licences(guest, &chosen, pass)
                     && self.keeps_stages(guest, *cluster, &chosen)
                     && self.free_places(guest, beside, &chosen, pass).is_some()
             };
@@ -355,7 +368,14 @@ impl<'a> Mates<'a> {
         guest_start
     }
 
-    /// Takes free nodes until the guest ends, and its licences; `None` if one of these is missing.
+    /// Returns whether the guest's licences are free until it ends.
+    fn has_licences(&self, guest: Guest<'_>, mates: &[&Offered<'_>], pass: &Pass<'_>) -> bool {
+        let licences = &guest.spec.resources.licences;
+        let until_its_end = || Request { wall: self.runtime_inside(guest, mates), ..guest.request.clone() };
+        licences.is_empty() || pass.licences.first_fit(licences, &until_its_end(), self.now) == Ok(self.now)
+    }
+
+    /// Takes free nodes until the guest ends; `None` if they are not free so long.
     fn take_free_nodes(
         &self,
         guest: Guest<'_>,
@@ -363,16 +383,11 @@ impl<'a> Mates<'a> {
         mates: &[&Offered<'_>],
         pass: &mut Pass<'_>,
     ) -> Option<(Vec<NodeId>, BTreeMap<NodeId, Slice>)> {
-        let span = self.runtime_inside(guest, mates);
-        let licences = &guest.spec.resources.licences;
-        let with_licences = Request { wall: span, ..guest.request.clone() };
-        if !licences.is_empty() && pass.licences.first_fit(licences, &with_licences, self.now) != Ok(self.now) {
-            return None;
-        }
         if n_free == 0 || self.state.is_shared(cluster) {
             let places = self.free_places(guest, (cluster, n_free), mates, pass)?;
             return Some((places.iter().map(|place| place.node).collect(), grids::slices(&places)));
         }
+        let span = self.runtime_inside(guest, mates);
         let spec = JobSpec { options: vec![Request::on_one(cluster, n_free, span)], ..guest.spec.clone() };
         let found = match guest.spec.resources.contiguous {
             true => pass.find_beside(&spec, &self.nodes_of(mates))?,
@@ -454,8 +469,13 @@ impl<'a> Mates<'a> {
         self.round.cut_offs.get(&cluster).copied().unwrap_or(Some(Fraction::ZERO))
     }
 
-    /// Returns the shortest time that a guest can need, if no mate lends more than the sharing factor allows.
-    fn shortest_runtime(&self, cluster: ClusterId, wall: Span) -> Span {
+    /// Returns the shortest time that a guest can need, if no mate lends more than the sharing factor allows: that may
+    /// be all that it asks for, unless it asks for whole nodes.
+    fn shortest_runtime(&self, cluster: ClusterId, guest: Guest<'_>) -> Span {
+        let wall = guest.request.wall;
+        if self.state.is_shared(cluster) && !takes_whole_nodes(guest.spec) {
+            return wall;
+        }
         let name = &self.state.clusters()[&cluster];
         let (numerator, denominator) = self.state.settings().sharing_factor_of(name).parts();
         whole_seconds(millis(wall).saturating_mul(denominator.into()), numerator.into())
@@ -497,10 +517,20 @@ impl<'a> Mates<'a> {
         let parts = offer.parts.iter().copied();
         let least = match model {
             RuntimeModel::Worst => (asked(parts.clone()).saturating_mul(millis(guest.request.wall)), model.rate(parts)),
-            RuntimeModel::Ideal if self.state.is_shared(lender.cluster) => (0, 1),
             RuntimeModel::Ideal => (millis(shortest).saturating_sub(1000), 1),
         };
         (offer.outlasts(least) && self.nodes_suit(candidate, guest)).then_some(offer)
+    }
+
+    /// Returns the shortest time that the guest needs with this mate, whatever the others are: by the worst model, its
+    /// slowest node sets the pace.
+    fn least_runtime(&self, guest: Guest<'_>, offer: &Offer<'_>, shortest: Span) -> Span {
+        let wall = millis(guest.request.wall);
+        let on = |part: &CoreShare| whole_seconds(wall.saturating_mul(part.asked.into()), part.has.into());
+        match self.model() {
+            RuntimeModel::Worst => offer.parts.iter().map(on).max().unwrap_or(shortest),
+            RuntimeModel::Ideal => shortest,
+        }
     }
 
     /// Returns the cores that the guest would have on a node where a mate has `cores` and keeps at least `least`, and

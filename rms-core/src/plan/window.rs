@@ -276,7 +276,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Lists the windows that consist of these nodes and `n_more` others, as the others of each. On clusters that are
+    /// Lists the windows that consist of these nodes, at least one, and `n_more` others, as the others of each. On clusters that are
     /// allocated by whole nodes, only free nodes are considered.
     pub(super) fn windows_around<'w>(
         &'w self,
@@ -284,7 +284,12 @@ impl Pass<'_> {
         nodes: &'w BTreeSet<NodeId>,
         n_more: u32,
     ) -> impl Iterator<Item = Vec<NodeId>> + 'w {
-        let windows = self.state.neighbours(cluster).windows(nodes.len() + n_more as usize);
+        let n_nodes = nodes.len() + n_more as usize;
+        let places = || nodes.iter().filter_map(|node| self.state.position(*node));
+        let (first, last) = (places().min().unwrap_or(0), places().max().unwrap_or(0));
+        // A window with all of them begins at the first of them or before it, and ends at the last or after it.
+        let around = (last + 1).saturating_sub(n_nodes)..(first + n_nodes).min(self.state.neighbours(cluster).len());
+        let windows = self.state.neighbours(cluster).get(around).unwrap_or_default().windows(n_nodes);
         windows.filter_map(move |window| {
             let more: Vec<NodeId> = window.iter().copied().filter(|node| !nodes.contains(node)).collect();
             let is_shared = self.state.is_shared(cluster);

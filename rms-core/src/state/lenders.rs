@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rms_model::{ClusterId, CoreShare, Inventory, JobId, JobSpec, NodeId, Request};
 
-use super::constraint::{pieces_of, threads_of_core};
+use super::constraint::{cores_on_a_node, takes_whole_nodes, threads_of_core};
 use super::evolving::tasks_per_node;
 use super::{Nodes, Shared, State};
 use crate::state::job::{Job, Launcher, Phase, Started};
@@ -161,6 +161,8 @@ pub(crate) fn cores_of_task(spec: &JobSpec, inventory: &Inventory) -> u32 {
 
 /// Returns the number of cores of a node that a job of this size asks for.
 pub(crate) fn cores_asked(spec: &JobSpec, request: &Request, inventory: &Inventory, is_shared: bool) -> u32 {
-    let piece = || pieces_of(spec, request, inventory).first().map(|piece| piece.slice.cores);
-    if is_shared { piece().unwrap_or(inventory.cores) } else { inventory.cores }
+    match is_shared && !takes_whole_nodes(spec) {
+        true => cores_on_a_node(spec, request, inventory).min(inventory.cores),
+        false => inventory.cores,
+    }
 }

@@ -360,6 +360,11 @@ impl State {
         self.index.neighbours.of(cluster)
     }
 
+    /// Returns the position of a node among the neighbours of its cluster.
+    pub(crate) fn position(&self, node: NodeId) -> Option<usize> {
+        self.nodes.get(&node).map(|entry| self.index.neighbours.position(entry, &self.nodes))
+    }
+
     /// Returns the kinds of nodes of a cluster, up or not, and the number of nodes of each.
     pub(crate) fn kinds(&self, cluster: ClusterId) -> impl Iterator<Item = (&Inventory, u32)> {
         let kinds = self.index.kinds.get(&cluster);

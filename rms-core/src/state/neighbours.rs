@@ -27,9 +27,8 @@ impl Neighbours {
 
     /// Inserts a node; the other nodes are known.
     pub(super) fn insert(&mut self, node: NodeId, entry: &Node, others: &Nodes) {
-        let in_order = self.by_cluster.entry(entry.cluster).or_default();
-        let is_before = |other: &NodeId| natural::compare(&others[other].name, &entry.name).is_lt();
-        in_order.insert(in_order.partition_point(is_before), node);
+        let at = self.position(entry, others);
+        self.by_cluster.entry(entry.cluster).or_default().insert(at, node);
     }
 
     pub(super) fn remove(&mut self, node: NodeId, entry: &Node) {
@@ -39,6 +38,12 @@ impl Neighbours {
                 self.by_cluster.remove(&entry.cluster);
             }
         }
+    }
+
+    /// Returns the position of a node among those of its cluster.
+    pub(super) fn position(&self, node: &Node, nodes: &Nodes) -> usize {
+        let is_before = |other: &NodeId| natural::compare(&nodes[other].name, &node.name).is_lt();
+        self.of(node.cluster).partition_point(is_before)
     }
 
     pub(crate) fn of(&self, cluster: ClusterId) -> &[NodeId] {

@@ -16,6 +16,7 @@ mod lent_stages;
 mod lent_time;
 mod licences;
 mod lists;
+mod mate_sets;
 mod mates;
 mod named;
 mod negotiate;
@@ -110,7 +111,13 @@ impl World {
     fn comes_back(&mut self, name: &str) -> Vec<Effect> {
         let state = self.rms.state();
         let node = state.node_named(name).expect("it was there");
-        let inventory = state.nodes()[&node].inventory.clone();
+        self.comes_back_with(name, state.nodes()[&node].inventory.clone())
+    }
+
+    /// As [`World::comes_back`], with another description.
+    fn comes_back_with(&mut self, name: &str, inventory: Inventory) -> Vec<Effect> {
+        let state = self.rms.state();
+        let node = state.node_named(name).expect("it was there");
         let there = state.holding().filter_map(|(job, entry)| {
             let started = entry.started().filter(|started| started.nodes.contains(&node))?;
             Some(JobReport { job, run: entry.run, status: JobStatus::running(started.at) })

@@ -3,7 +3,7 @@
 use rms_api::answer::{Lenders, NeverGuest};
 use rms_model::{JobId, Policy, Request, Time};
 
-use super::candidate::{Guest, running_candidates};
+use super::candidate::{Guest, Offer, running_candidates};
 use super::{Mates, SharingRound};
 use crate::plan::licences::Licences;
 use crate::state::State;
@@ -25,7 +25,7 @@ pub(crate) fn lenders(state: &State, now: Time, job: JobId, request: &Request, a
     let mut round = SharingRound::new(state, None);
     let mates = Mates::new(state, now, &mut round);
     let guest = Guest { job, spec: &entry.spec, request, static_end: at + request.wall };
-    let shortest = mates.shortest_runtime(*cluster, request.wall);
+    let shortest = mates.shortest_runtime(*cluster, guest);
     let shares_here = |started: &Request| started.nodes.contains_key(cluster);
     let running = state.holding().filter(|(_, entry)| entry.spec.resources.share);
     let n_sharing = running
@@ -37,6 +37,7 @@ pub(crate) fn lenders(state: &State, now: Time, job: JobId, request: &Request, a
     let mut lenders = Lenders { ends_no_earlier, n_sharing, lacks_licence, ..Lenders::default() };
     let candidates = running_candidates(state, now);
     let candidates = candidates.iter().filter(|candidate| candidate.lender.cluster == *cluster);
+    let is_earlier = |offer: &Offer<'_>| mates.ends_earlier(guest, mates.least_runtime(guest, offer, shortest));
     let mut n_free = 0;
     for candidate in candidates {
         n_free += 1;
@@ -45,7 +46,7 @@ pub(crate) fn lenders(state: &State, now: Time, job: JobId, request: &Request, a
             lenders.n_slowed += 1;
         } else if candidate.lender.n_nodes > request.n_nodes() {
             lenders.n_larger += 1;
-        } else if mates.offer(candidate, guest, shortest).is_none() {
+        } else if !mates.offer(candidate, guest, shortest).is_some_and(|offer| is_earlier(&offer)) {
             lenders.n_unfit += 1;
         }
     }
