@@ -82,9 +82,8 @@ impl Context {
     fn keeps_ghosts(&self, cluster: ClusterId) -> bool {
         match self.state().settings().ghosts {
             GhostRule::Always => true,
-            GhostRule::IfWanted => self.state().jobs().values().any(|entry| {
-                let launcher = entry.launcher.as_ref().filter(|_| entry.is_before_its_start());
-                launcher.is_some_and(|launcher| views::shown(self.state(), &launcher.filter).contains(&cluster))
+            GhostRule::IfWanted => self.state().with_launcher().any(|(entry, launcher)| {
+                entry.is_before_its_start() && views::shown(self.state(), &launcher.filter).contains(&cluster)
             }),
         }
     }

@@ -308,7 +308,13 @@ impl State {
 
     /// Returns the launchers of the applications that have one, by the ids of these.
     pub(crate) fn launchers(&self) -> impl Iterator<Item = &Launcher> + Clone + '_ {
-        self.index.with_launcher.iter().filter_map(|job| self.jobs[job].launcher.as_ref())
+        self.with_launcher().map(|(_, launcher)| launcher)
+    }
+
+    /// Returns the applications that have a launcher, with these, by their ids.
+    pub(crate) fn with_launcher(&self) -> impl Iterator<Item = (&Job, &Launcher)> + Clone + '_ {
+        let entries = self.index.with_launcher.iter().map(|job| &self.jobs[job]);
+        entries.filter_map(|entry| Some((entry, entry.launcher.as_ref()?)))
     }
 
     /// Returns the jobs whose current run has negotiated, whether or not they were submitted as malleable.
