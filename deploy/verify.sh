@@ -147,6 +147,9 @@ verify_agent() {
     done
     if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
         good "control groups: version 2, with $(cat /sys/fs/cgroup/cgroup.controllers)"
+        value=$(systemctl show -p DelegateSubgroup node-agent 2>/dev/null)
+        [ "$value" = DelegateSubgroup=limber-agent ] ||
+            note "the unit has no DelegateSubgroup=limber-agent, or systemd is older than 254: drain the node before you restart its agent"
     elif [ -d /sys/fs/cgroup/cpuset ]; then
         note "control groups: version 1; they are used, too"
     else

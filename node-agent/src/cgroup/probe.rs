@@ -167,13 +167,16 @@ fn make(path: &Path, cpuset_root: Option<&Path>) -> io::Result<()> {
 
 fn probe_v2(mounts: &str, own: &str, name: &str, enforced: EnforcedResources<'_>) -> Result<Parent, ProbeError> {
     let mount = find_mount(mounts, "cgroup2", None).ok_or(ProbeError::NotMounted("cgroup v2"))?;
-    let own_path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
-    let base = mount.join(own_path);
+    let own_path = Path::new(own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or(""));
+    // systemd has started the agent there (DelegateSubgroup=), or an agent has moved there.
+    let is_below = own_path.file_name().is_some_and(|name| name == SUBGROUP);
+    let base = mount.join(own_path.parent().filter(|_| is_below).unwrap_or(own_path));
     let path = base.join(name);
     fs::create_dir_all(&path).map_err(|source| ProbeError::Make { path: path.clone(), source })?;
-    if !own_path.is_empty() {
+    let is_root = own_path.as_os_str().is_empty();
+    if !is_root && !is_below {
         // A cgroup that holds processes cannot delegate controllers, so the agent moves one level down.
-        let agent = base.join("limber-agent");
+        let agent = base.join(SUBGROUP);
         let _without_controllers = fs::create_dir_all(&agent).and_then(|()| fs::write(agent.join("cgroup.procs"), "0"));
     }
     let mut level = base.clone();
@@ -192,6 +195,10 @@ fn probe_v2(mounts: &str, own: &str, name: &str, enforced: EnforcedResources<'_>
     };
     Ok(Parent { has_cpuset, devices, ..Parent::new(Kind::V2, BTreeMap::from([(String::new(), path)])) })
 }
+
+/// The cgroup of the agent itself, below the one that is delegated to it: cgroups of jobs are beside it, so that the
+/// delegated one has no processes.
+const SUBGROUP: &str = "limber-agent";
 
 fn enable_controllers(dir: &Path) {
     for controller in ["memory", "pids", "cpuset"] {
@@ -332,6 +339,19 @@ mod tests {
         assert_eq!(find("cgroup", Some("cpuacct")).as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct"));
         assert_eq!(find("cgroup2", None).as_deref(), Some("/sys/fs/cgroup/unified"));
         assert_eq!(find("cgroup", Some("pids")), None);
+    }
+
+    #[test]
+    fn jobs_are_beside_the_agent_whoever_has_put_it_into_its_subgroup() {
+        for (own, moves) in [("0::/a/unit\n", true), ("0::/a/unit/limber-agent\n", false)] {
+            let root = tempfile::tempdir().expect("a temporary directory");
+            let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", root.path().display());
+            let parent = probe_v2(&mounts, own, "limber/n1", EnforcedResources::default()).expect("it is made");
+            let unit = root.path().join("a/unit");
+            assert_eq!(parent.dirs.values().collect::<Vec<_>>(), [&unit.join("limber/n1")], "{own}");
+            assert_eq!(unit.join("limber-agent/cgroup.procs").exists(), moves, "{own}");
+            assert!(unit.join("cgroup.subtree_control").exists(), "{own}");
+        }
     }
 
     #[test]
