@@ -163,6 +163,13 @@ impl Resizing {
     fn handle(&mut self, event: Event) -> Result<(), NegotiatorError> {
         match event {
             Event::Ready(Ready { direction: Direction::Grow, nodes, holding, .. }) => self.push_added(nodes, &holding),
+            // They may come back before the application looks again: a holding that follows has them then.
+            Event::Ready(Ready { direction: Direction::Shrink, nodes, .. }) => {
+                for node in &nodes {
+                    self.known.remove(&node.node);
+                    self.leaving.remove(&node.node);
+                }
+            }
             Event::Holding(holding) => self.holding_changed(&holding),
             Event::Accepted(agreed) if agreed.direction == Direction::Shrink && agreed.n_nodes() > 0 => {
                 self.push_leave(Some(agreed.negotiation), agreed.n_nodes(), agreed.leaving);
@@ -198,7 +205,7 @@ impl Resizing {
                 return Err(owner::ended(self.negotiator.job(), &last));
             }
             // The policy answers proposals; a change that is only agreed needs no action.
-            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Ready(_) | Event::Warned(_) => {}
+            Event::Offered(_) | Event::Countered(_) | Event::Accepted(_) | Event::Warned(_) => {}
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use negotiation::{
-    Action, Dialogues, Direction, Ending, Item, NegotiationId, Output, Phase, Price, Quantity, Reason, Reminder,
-    Resource, Rules, SetRule, Side, Sizes, Terms,
+    Action, Dialogues, Direction, Ending, Item, NegotiationId, Output, Parties, Phase, Price, Quantity, Reason,
+    Reminder, Resource, Rules, SetRule, Side, Sizes, Template, Terms,
 };
 use rms_api::answer::{StageLine, Stages};
 use rms_api::negotiate::{Attached, Declared, HeldNode, Holding};
@@ -15,7 +15,7 @@ use rms_model::{ClusterId, JobId, NodeId, Run, Span, Speedup, Time};
 
 use super::clock::Clock;
 use super::error::NegotiatorError;
-use super::event::{Event, Offer};
+use super::event::{Agreed, Event, Offer, Ready};
 use super::handle::Negotiator;
 use super::limits::Limits;
 use super::negotiations::{Act, Negotiations, Outcome};
@@ -633,6 +633,37 @@ async fn of_a_growth_that_fails_an_application_hears_nothing() {
     breakpoints.holds(5, 1, &[]);
     assert_eq!(breakpoints.next().await, Some("lost a2".to_owned()));
     assert_eq!(breakpoints.next().await, None);
+}
+
+/// The holding without the node is replaced by that with it before the application looks.
+#[tokio::test]
+async fn a_node_that_goes_and_comes_back_between_two_breakpoints_is_told_of() {
+    let mut breakpoints = Breakpoints::of_nodes(3);
+    let last = || holding(1, 3).nodes.split_off(2);
+    let template = |direction| {
+        let parties = Parties { job: JOB, run: RUN, initiator: Side::Rms };
+        Template::of_one(parties, direction, nodes(3, 1)).expect("a template")
+    };
+    let agreed = |number| {
+        let negotiation = NegotiationId { initiator: Side::Rms, number };
+        let (direction, leaving) = (Direction::Shrink, last());
+        Event::Accepted(Agreed { negotiation, direction, template: template(direction), leaving, until: None })
+    };
+    let ready = |number, direction, n_nodes| {
+        let negotiation = NegotiationId { initiator: Side::Rms, number };
+        let holding = holding(number, n_nodes);
+        Event::Ready(Ready { negotiation, direction, template: template(direction), nodes: last(), holding })
+    };
+    breakpoints.shared.events.put(agreed(1));
+    assert_eq!(breakpoints.next().await, Some("leave a3".to_owned()));
+    breakpoints.holds(2, 2, &[]);
+    breakpoints.shared.events.put(ready(1, Direction::Shrink, 2));
+    breakpoints.holds(3, 3, &[]);
+    breakpoints.shared.events.put(ready(2, Direction::Grow, 3));
+    assert_eq!(breakpoints.next().await, Some("added a3".to_owned()));
+    assert_eq!(breakpoints.next().await, None);
+    breakpoints.shared.events.put(agreed(3));
+    assert_eq!(breakpoints.next().await, Some("leave a3".to_owned()));
 }
 
 #[test]
