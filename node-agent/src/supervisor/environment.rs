@@ -36,6 +36,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
     let is_own = |name: &str| (!is_of_a_launcher(name) || is_the_submitters(name)) && !is_of_a_job(name);
     let own = submitted.iter().filter(|(name, _)| is_own(name) && is_valid(name));
     variables.extend(own.cloned());
+    openmp::forget(&mut variables, submitted);
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("USER", account.name.clone());
     set("LOGNAME", account.name.clone());
@@ -200,6 +201,7 @@ pub fn of_step(variables: &mut Variables, order: &Order, step: &StepPart) {
         set(&["SLURM_CPUS_PER_TASK"], step.cpus_per_task.to_string());
     }
     set(&["RMS_NODE_ID", "SLURM_NODEID"], step.node_idx.to_string());
+    openmp::of_step(variables, (step.n_local, step.cpus_per_task), cpus::most_cpus(order));
 }
 
 /// Sets the variables of the resize command: they name the change that it is for, because another may have followed.
