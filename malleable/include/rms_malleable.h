@@ -48,7 +48,8 @@ int rms_malleable_cpus(void);
 /* The same, and which ones: bit `i % 8` of byte `i / 8` is CPU `i`. Bytes beyond the highest CPU are zero. */
 int rms_malleable_mask(unsigned char *mask, size_t n_bytes);
 
-/* 1 if the CPUs have changed since this program acknowledged last, else 0. */
+/* 1 if the CPUs have changed since this program acknowledged last, else 0. Who calls this, `rms_malleable_acknowledge` or
+ * `rms_malleable_watch` acknowledges all changes itself; until then, the OpenMP runtime does at parallel regions. */
 int rms_malleable_changed(void);
 
 /* Acknowledges the change of which the program was told last, by one of the functions above: no more than `threads` threads

@@ -12,7 +12,6 @@
 
 static bool look(struct rms_view *view)
 {
-    rms_acknowledge_by_program();
     return rms_joined() && rms_look(view);
 }
 
@@ -45,12 +44,19 @@ RMS_EXPORT int rms_malleable_mask(unsigned char *mask, size_t n_bytes)
 RMS_EXPORT int rms_malleable_changed(void)
 {
     struct rms_view view;
+    rms_acknowledge_by_program();
     if (!tell(&view))
         return RMS_MALLEABLE_NO_JOB;
     return view.seq != atomic_load_explicit(&rms_taken_up_seq, memory_order_relaxed);
 }
 
 RMS_EXPORT int rms_malleable_acknowledge(int threads)
+{
+    rms_acknowledge_by_program();
+    return rms_acknowledge_told(threads);
+}
+
+int rms_acknowledge_told(int threads)
 {
     struct rms_view view;
     if (!look(&view))
@@ -154,6 +160,7 @@ static void register_after_fork(void)
 RMS_EXPORT int rms_malleable_watch(rms_malleable_callback callback, void *argument)
 {
     struct rms_view view;
+    rms_acknowledge_by_program();
     if (!look(&view))
         return RMS_MALLEABLE_NO_JOB;
     if (callback == NULL)

@@ -44,8 +44,8 @@ RMS_EXPORT int DLB_Init(int n_cpus, const_cpus mask, const char *arguments)
     (void)n_cpus, (void)mask, (void)arguments;
     if (atomic_exchange(&is_initialized, true))
         return DLB_ERR_INIT;
-    /* If there is nothing to poll, the program continues with its present CPUs. */
-    rms_malleable_acknowledge(0);
+    /* The program continues with its present CPUs. If it never polls, its OpenMP runtime acknowledges what follows. */
+    rms_acknowledge_told(0);
     return DLB_SUCCESS;
 }
 

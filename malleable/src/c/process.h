@@ -41,6 +41,8 @@ extern _Atomic uint64_t rms_told_seq, rms_taken_up_seq;
 /* From now on, the program itself acknowledges changes. */
 void rms_acknowledge_by_program(void);
 void rms_acknowledge(uint64_t seq, unsigned threads);
+/* `rms_malleable_acknowledge`, after which changes are acknowledged by whom they were before. */
+int rms_acknowledge_told(int threads);
 
 /* Waits for a change after `seq`, or until `stop` becomes readable. Returns false if there will be no more changes. */
 bool rms_wait(uint64_t seq, int stop);
