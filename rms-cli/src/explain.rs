@@ -537,7 +537,7 @@ mod tests {
             Lenders { n_sharing: 9, n_busy: 1, n_slowed: 2, n_larger: 3, n_unfit: 2, ..none },
             "; no running job lends it cores; of those that share (9): 1 cannot change now (sharing already, before \
              the last stage, starting, ending or negotiating), 2 would be slowed down by more than max_slowdown allows, 3 \
-             with more than 2 nodes, 2 would end before it, keep too many cores or lack what it asks for, 1 could lend, \
+             with more than 2 nodes, 2 would end before it, lend so few cores that it ends no earlier, or lack what it asks for, 1 could lend, \
              but not exactly 2 nodes together, or a promised stage would be late",
         );
     }

@@ -610,7 +610,7 @@ enum Next {
     Computed(Option<Wanted>),
 }
 
-/// Returns whether a server that is starting or stopping gives this refusal.
+/// Returns whether the same call may succeed later.
 fn may_retry(refused: &Refused) -> bool {
-    is_transient(refused) || refused.kind == "journal_failing"
+    is_transient(refused) || ["journal_failing", RATE_LIMIT].contains(&refused.kind.as_ref())
 }
