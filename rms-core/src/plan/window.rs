@@ -276,8 +276,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Lists the windows that consist of these nodes, at least one, and `n_more` others, as the others of each. On clusters that are
-    /// allocated by whole nodes, only free nodes are considered.
+    /// Lists the windows that consist of these nodes, at least one, and `n_more` others, as the others of each. On
+    /// clusters that are allocated by whole nodes, only free nodes are considered.
     pub(super) fn windows_around<'w>(
         &'w self,
         cluster: ClusterId,
