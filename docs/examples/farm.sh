@@ -24,10 +24,11 @@ while [ -z "$leaving" ]; do
     # Who renames it first has it.
     mv "todo/$item" "$mine" 2>/dev/null || continue
     if work "$mine" >"done/.$item" && mv "done/.$item" "done/$item"; then
-        rm "$mine"
+        # TERM may have ended the command.
+        rm "$mine" || rm -f "$mine"
     else
         rm -f "done/.$item"
-        mv "$mine" "todo/$item"
+        mv "$mine" "todo/$item" || mv "$mine" "todo/$item"
         # TERM reached the work, too. Without it, the item itself is at fault.
         [ -n "$leaving" ] || exit 1
     fi

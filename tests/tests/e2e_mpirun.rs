@@ -103,8 +103,8 @@ fn a_daemon_of_mpiexec_outlives_the_agent_of_a_node_without_tasks() {
     let mut deployment = Deployment::of_nodes(2);
     let task = format!(
         "#!/bin/sh\n\
-         if [ $RMS_TASK_ID = 1 ]; then until [ -e runs ]; do sleep 0.05; done; touch over; exit; fi\n\
-         {} -n 2 sh -c 'touch runs; until [ -e go ]; do sleep 0.05; done; echo whole' > out 2>&1; echo code $? >> out\n",
+         if [ $RMS_TASK_ID = 1 ]; then until [ -e runs.0 ] && [ -e runs.1 ]; do sleep 0.05; done; touch over; exit; fi\n\
+         {} -n 2 sh -c 'touch runs.$PMI_RANK; until [ -e go ]; do sleep 0.05; done; echo whole' > out 2>&1; echo code $? >> out\n",
         mpiexec.display()
     );
     let task = deployment.script("task.sh", &task);
