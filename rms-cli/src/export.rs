@@ -1,6 +1,6 @@
 //! Selects the variables that a job gets: those that `--export` names, without those that other launchers left behind.
 
-use rms_model::variables::is_of_a_launcher;
+use rms_model::variables::{MARKS, is_of_a_launcher};
 use thiserror::Error;
 
 /// Why a text is not a list of variables.
@@ -69,7 +69,8 @@ pub fn select(words: Option<&str>, here: &[(String, String)], of: Of) -> Result<
     }
     let mut environment: Vec<(String, String)> = Vec::new();
     if all {
-        environment.extend(here.iter().filter(|(name, _)| of == Of::Step || !is_of_a_launcher(name)).cloned());
+        let is_kept = |name: &str| of == Of::Step || !is_of_a_launcher(name) || MARKS.contains(&name);
+        environment.extend(here.iter().filter(|(name, _)| is_kept(name)).cloned());
     }
     environment.retain(|(name, _)| !named.iter().any(|(named, _)| named == name));
     // If a variable is named twice, the last value counts, as in a shell.
@@ -130,6 +131,16 @@ mod tests {
     fn all_is_the_default_without_the_traces_of_launchers() {
         check(None, &[("HOME", "/h"), ("PATH", "/bin"), ("RMS_DIR", "/d")]);
         check(Some("ALL,LEVEL=2,PATH=/x"), &[("HOME", "/h"), ("LEVEL", "2"), ("PATH", "/x"), ("RMS_DIR", "/d")]);
+    }
+
+    /// The agents would take what the job was given for a choice.
+    #[test]
+    fn all_has_the_marks_of_the_job_from_which_it_is_submitted() {
+        let of_job = [("CUDA_VISIBLE_DEVICES", "1"), ("RMS_GPUS", "1"), ("RMS_OPENMP", "OMP_NUM_THREADS=2")];
+        let here = of_job.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(select(None, &here, Of::Job { speaks_slurm: false }), Ok(here.to_vec()));
+        let named = select(Some("CUDA_VISIBLE_DEVICES"), &here, Of::Job { speaks_slurm: false });
+        assert_eq!(named, Ok(here[..1].to_vec()), "it is named: a choice");
     }
 
     #[test]

@@ -7,6 +7,16 @@ const OF_LAUNCHERS: [&str; 9] = ["SLURM_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "H
 /// Leads to the server, with the credentials of whom submitted the job: `rms` works inside jobs, too.
 pub const DIR: &str = "RMS_DIR";
 
+/// The GPUs of the job, which its other variables of devices name, too.
+pub const GPUS: &str = "RMS_GPUS";
+
+/// What the agent has set for OpenMP programs of the job, `NAME=value` separated by `;`.
+pub const OPENMP: &str = "RMS_OPENMP";
+
+/// Variables of a job that say which of its others it was given. A submission from inside of the job keeps them, so that
+/// an agent does not take those for the submitter's choice; the new job does not get them.
+pub const MARKS: [&str; 2] = [GPUS, OPENMP];
+
 /// Returns whether this variable is a leftover of a launcher, which no job inherits.
 pub fn is_of_a_launcher(name: &str) -> bool {
     name != DIR && OF_LAUNCHERS.iter().any(|prefix| name.starts_with(prefix))

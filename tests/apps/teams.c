@@ -6,13 +6,14 @@
  * loops (every kind of parallel loop, and sections), nested (2 threads, each with an inner team: threads of both), one (regions
  * of one thread), fork (a child without exec works, too), children (a new child without exec for each region, after one of the
  * parent's own; the children tell), masters (two threads begin regions at once; the larger team), pause (the runtime frees all
- * that it has after each region), serial (no region at all), stubborn (one region for ever). It ends after the file `done` is
- * there. */
+ * that it has after each region), dlb (a program that was linked with DLB and never polls), serial (no region at all), stubborn
+ * (one region for ever). It ends after the file `done` is there. */
 #define _GNU_SOURCE
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,17 @@ static int paused(void)
     return threads;
 }
 
+int DLB_Init(int n_cpus, const void *mask, const char *arguments) __attribute__((weak));
+
+static int with_dlb(void)
+{
+    static bool is_initialized;
+    if (!is_initialized && (DLB_Init == NULL || DLB_Init(0, NULL, NULL) != 0))
+        exit(1);
+    is_initialized = true;
+    return with_default();
+}
+
 /* Works until the end in one region, whatever it is told. */
 static int stubborn(void)
 {
@@ -218,7 +230,8 @@ int main(int argc, char **argv)
         int (*region)(void);
     } ways[] = {{"default", with_default}, {"clause", with_clause}, {"loops", with_loops},       {"nested", nested},
                 {"one", of_one},           {"serial", serial},      {"stubborn", stubborn}, {"fork", with_default},
-                {"children", in_child},    {"masters", two_masters}, {"pause", paused}};
+                {"children", in_child},    {"masters", two_masters}, {"pause", paused},
+                {"dlb", with_dlb}};
     const char *way = argc > 1 ? argv[1] : "default";
     rest_us = 1000 * (argc > 2 ? atol(argv[2]) : 10);
     omp_set_max_active_levels(2);

@@ -284,6 +284,37 @@ fn a_program_that_never_answers_costs_the_deadline_and_loses_the_cpu() {
 }
 
 #[test]
+fn a_program_that_was_linked_with_dlb_and_never_polls_gives_a_cpu_back_at_once() {
+    let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
+    let Some(teams) = Teams::submit(&deployment, OpenMp::Gnu, "dlb", &[]) else { return };
+    let mut asking = deployment.command(&["negotiate", &teams.job, "--shrink-cores", "1"]).spawn().expect("it starts");
+    wait_until("its answer, which is not the deadline", Duration::from_secs(30), || {
+        asking.try_wait().expect("our child").map(|status| assert!(status.success()))
+    });
+    teams.told(1, 1);
+    teams.end();
+}
+
+#[test]
+fn tasks_of_a_step_and_inner_jobs_have_threads_for_their_own_cpus() {
+    let Some(deployment) = deployment(&[]) else { return };
+    let inner = deployment.script("inner.sh", "#!/bin/sh\necho \"$OMP_NUM_THREADS/$LD_PRELOAD\"\n");
+    let rms = deployment.command(&["run"]).get_program().to_string_lossy().into_owned();
+    let steps = format!(
+        "#!/bin/sh\necho $OMP_NUM_THREADS\n{rms} run -q -n 2 -c 1 sh -c 'echo $OMP_NUM_THREADS'\n\
+         OMP_NUM_THREADS=5 {rms} run -q -n 2 -c 1 sh -c 'echo $OMP_NUM_THREADS'\n\
+         {rms} submit -q -t 1m -o inner {inner}\n"
+    );
+    let steps = deployment.script("steps.sh", &steps);
+    let mut run = deployment.command(&["run", "-q", "-t", "1m", "--malleable-threads", &steps]);
+    run.env_remove("LD_PRELOAD").env_remove("OMP_NUM_THREADS").current_dir(deployment.path());
+    let told = deployment.finish(run).ok().stdout;
+    assert!(told.starts_with("2\n1\n1\n5\n5\n"), "{told}");
+    let read = || fs::read_to_string(deployment.path().join("inner")).ok().filter(|text| text.ends_with('\n'));
+    assert_eq!(wait_until("the inner job", SOON, read), "/\n");
+}
+
+#[test]
 fn a_process_that_is_killed_is_not_waited_for() {
     let Some(deployment) = deployment(&["--shrink-patience-ms", "60000"]) else { return };
     let Some(program) = build_or_skip(OpenMp::Gnu, "teams") else { return };

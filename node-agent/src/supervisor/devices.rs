@@ -1,13 +1,14 @@
 //! The variables that tell the processes of a job which GPUs of a shared node are theirs.
 
 use rms_api::desired::LaunchNode;
+use rms_model::variables::GPUS;
 use rms_model::{Devices, Indices};
 
 use super::variables::Variables;
 use crate::order::{Order, OwnDevices};
 
 /// The variables that CUDA, ROCm and scripts read; an empty value hides all GPUs.
-pub const VARIABLES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RMS_GPUS", "CUDA_DEVICE_ORDER"];
+pub const VARIABLES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", GPUS, "CUDA_DEVICE_ORDER"];
 
 /// Returns the variables of a job. Libraries count the GPUs that they may open; scripts get the node's own numbers.
 pub fn variables(own: &OwnDevices) -> [(&'static str, String); 4] {

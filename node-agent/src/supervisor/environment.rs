@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rms_api::desired::LaunchNode;
 use rms_model::hostlist;
-use rms_model::variables::{DIR, PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
+use rms_model::variables::{DIR, GPUS, PMI_MARK, SLURM, SUBMIT_DIR, SUBMIT_HOST, is_of_a_launcher};
 
 use super::cpus;
 use super::devices;
@@ -31,7 +31,7 @@ pub fn of_job(order: &Order, account: &Account, files: &HostFiles) -> Variables 
         name => speaks_slurm && name.starts_with("SLURM_"),
     };
     // They say what the job has from which this one was submitted, not what the submitter chose.
-    let are_of_a_job = submitted.iter().any(|(name, _)| name == "RMS_GPUS");
+    let are_of_a_job = submitted.iter().any(|(name, _)| name == GPUS);
     let is_of_a_job = |name: &str| are_of_a_job && devices::VARIABLES.contains(&name);
     let is_own = |name: &str| (!is_of_a_launcher(name) || is_the_submitters(name)) && !is_of_a_job(name);
     let own = submitted.iter().filter(|(name, _)| is_own(name) && is_valid(name));

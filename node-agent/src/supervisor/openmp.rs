@@ -1,6 +1,7 @@
 //! Variables of OpenMP programs whose threads should follow the CPUs of their job.
 
 use rms_malleable::SOCKET_VARIABLE;
+use rms_model::variables::OPENMP;
 
 use super::hostfile::HostFiles;
 use super::variables::Variables;
@@ -16,10 +17,6 @@ const BIND: &str = "OMP_PROC_BIND";
 const PLACES: &str = "OMP_PLACES";
 /// Variables of the runtimes themselves. With one of them LLVM's ignores [`BIND`].
 const OWN_PLACES: [&str; 2] = ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"];
-
-/// Lists what was set for the job, `NAME=value` separated by `;`: what its steps and the jobs that are submitted from
-/// inside of it need not keep.
-const PROPOSED: &str = "RMS_OPENMP";
 
 /// Sets the variables of a job that has, or requested, `n_cpus` here. Variables set by the user are kept.
 pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpus: usize) {
@@ -51,26 +48,26 @@ pub fn of_job(variables: &mut Variables, order: &Order, files: &HostFiles, n_cpu
     // One task has all of the node, whatever it asked for.
     let each = if n_tasks == 1 { 1 } else { order.launch.cpus_per_task as usize };
     propose(THREADS, threads(n_tasks, each, n_cpus).to_string());
-    variables.insert(PROPOSED.to_owned(), proposed.join(";"));
+    variables.insert(OPENMP.to_owned(), proposed.join(";"));
 }
 
 /// Sets the number of threads of each of a step's `n_tasks` tasks here, unless the user has set it.
 pub fn of_step(variables: &mut Variables, (n_tasks, each): (u32, u32), n_cpus: usize) {
-    let (Some(proposed), Some(of_job)) = (variables.get(PROPOSED), variables.get(THREADS)) else { return };
+    let (Some(proposed), Some(of_job)) = (variables.get(OPENMP), variables.get(THREADS)) else { return };
     let of_job = format!("{THREADS}={of_job}");
     let n_threads = threads(n_tasks.max(1) as usize, each as usize, n_cpus).to_string();
     let of_step = format!("{THREADS}={n_threads}");
     if proposed.split(';').any(|own| own == of_job) {
         let own = |own| if own == of_job { of_step.as_str() } else { own };
         let proposed = proposed.split(';').map(own).collect::<Vec<_>>().join(";");
-        variables.insert(PROPOSED.to_owned(), proposed);
+        variables.insert(OPENMP.to_owned(), proposed);
         variables.insert(THREADS.to_owned(), n_threads);
     }
 }
 
 /// Removes what was set for the job from which this one was submitted: the user has not chosen it.
 pub fn forget(variables: &mut Variables, submitted: &[(String, String)]) {
-    let Some((_, proposed)) = submitted.iter().find(|(name, _)| name == PROPOSED) else { return };
+    let Some((_, proposed)) = submitted.iter().find(|(name, _)| name == OPENMP) else { return };
     for (name, value) in proposed.split(';').filter_map(|own| own.split_once('=')) {
         let Some(now) = variables.get(name) else { continue };
         let after_ours = now.strip_prefix(value).and_then(|rest| rest.strip_prefix(':')).map(str::to_owned);
