@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rms_api::desired::{JobStatus, NodeReport};
@@ -15,7 +16,7 @@ use rms_core::node_loop::{ExecutionId, Inbound, JobOrder, LostReason, Made, Outb
 use rms_model::error::chain;
 use rms_model::{JobId, Run, Span, Time};
 use tokio::process::Child;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::trouble_log::TroubleLog;
@@ -103,6 +104,13 @@ struct SupervisorLink {
     cgroup: Cgroup,
 }
 
+/// Does work beside the runtime's threads: before the node serves, all of them may wait to report the ends of jobs.
+async fn on_own_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (done, result) = oneshot::channel();
+    thread::Builder::new().spawn(move || drop(done.send(work())))?;
+    result.await.map_err(io::Error::other)
+}
+
 impl Node {
     pub fn new(
         setup: Arc<Setup>,
@@ -151,10 +159,10 @@ impl Node {
         self.setup.keys.clear();
         // Done before the server knows the node, or it would send jobs that cannot start here.
         let (setup, shares) = (Arc::clone(&self.setup), self.shares.clone());
-        let look = tokio::task::spawn_blocking(move || look::look(&setup, &shares, Vec::new())).await;
-        self.take(Inbound::Looked(look.map_err(io::Error::other)?));
+        let look = on_own_thread(move || look::look(&setup, &shares, Vec::new())).await?;
+        self.take(Inbound::Looked(look));
         let (cgroups, alive) = (self.setup.cgroups.clone(), self.seats.keys().cloned().collect::<Vec<_>>());
-        tokio::task::spawn_blocking(move || leftovers::clear_all(&cgroups, &alive)).await.map_err(io::Error::other)
+        on_own_thread(move || leftovers::clear_all(&cgroups, &alive)).await
     }
 
     /// Serves until both queues are closed.

@@ -205,6 +205,23 @@ fn end(deployment: &Deployment) -> String {
     deployment.path().join("end").display().to_string()
 }
 
+/// More than the agent's queue and its threads hold before it serves.
+#[test]
+fn an_agent_starts_on_a_node_that_has_lost_hundreds_of_jobs() {
+    let mut deployment = Deployment::of_nodes(1);
+    deployment.kill_agent("a1");
+    let jobs = deployment.agent_dir("a1").join("spool/jobs");
+    for job in 1001..=1400 {
+        let entry = jobs.join(format!("{job}.1"));
+        fs::create_dir(&entry).expect("an entry");
+        fs::write(entry.join("entry"), "cut off by a power failure").expect("a file of it");
+    }
+    deployment.restart_agent("a1");
+    deployment.rms(&["run", "-t", "1m", "true"]).ok();
+    let is_empty = || fs::read_dir(&jobs).is_ok_and(|entries| entries.count() <= 1);
+    wait_until("the entries to be removed", Duration::from_secs(60), || is_empty().then_some(()));
+}
+
 #[test]
 fn long_a_restarted_agent_takes_its_jobs_over() {
     let mut deployment = Deployment::of_nodes(1);

@@ -51,9 +51,10 @@ impl SdkOptions {
             let mut value = || words.next().map(PathBuf::from).with_context(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--libdir" => libdir = value()?,
-                "--built" => built = Some(value()?),
+                "--built" => built = Some(std::path::absolute(value()?)?),
                 flag if flag.starts_with('-') => bail!("install-sdk has no flag {flag}"),
-                dir => prefix = Some(PathBuf::from(dir)),
+                // The tools are started in the root of the project.
+                dir => prefix = Some(std::path::absolute(dir)?),
             }
         }
         let prefix = prefix.context("install-sdk needs a directory, such as /usr/local")?;
@@ -194,6 +195,13 @@ mod tests {
                       template <typename T> inline T rms_init() {\nconst char *rms_version(void);\n// calls rms_none()\nint rms_nodes(struct rms_session *session,\n              \
                       size_t capacity);\n";
         assert_eq!(functions(header), ["rms_close", "rms_version", "rms_nodes"]);
+    }
+
+    #[test]
+    fn directories_are_those_of_the_caller_wherever_the_tools_start() {
+        let options = SdkOptions::read(&["out", "--built", "made"].map(str::to_owned)).expect("options");
+        let here = std::env::current_dir().expect("a directory");
+        assert_eq!((options.prefix, options.built), (here.join("out"), Some(here.join("made"))));
     }
 
     #[test]
